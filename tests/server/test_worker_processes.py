@@ -293,7 +293,9 @@ def test_a_child_of_a_fork_does_nothing_to_a_transaction_of_its_parent(tmp_path:
 
 _MOUNTED = """
 import ctypes, json, os, subprocess, sys
+import pyarrow as pa
 import siltstone as st
+from siltstone.joined.transactions import large_writes
 
 path = sys.argv[1]
 NEWNS = 0x20000
@@ -315,6 +317,10 @@ except OSError:
         db["accounts"].upsert({"id": 2, "balance": 7})
         found += [db["accounts"].get(1)["balance"], db["accounts"].get(2)["balance"]]
         found += db.sql("select count(*) from accounts").fetchall()[0]
+        large_writes.STAGED_BYTES_MIN = 1_000  # files are refused: they are sent
+        with db.transaction() as tx:
+            tx["moves"].upsert(pa.table({"id": range(5_000), "amount": range(5_000)}))
+        found.append(db["moves"].count())
         print(json.dumps(found), flush=True)
 """
 
@@ -330,7 +336,7 @@ def test_a_worker_whose_mount_may_not_be_written_reads_it_and_commits_by_its_own
             found = worker.says()
         if found == "not here":
             pytest.skip("this user may not mount")
-        assert found == ["JoinedStore", MONEY, ACCOUNTS, MONEY + 1, 7, ACCOUNTS]
+        assert found == ["JoinedStore", MONEY, ACCOUNTS, MONEY + 1, 7, ACCOUNTS, 5_000]
         assert owner["accounts"].get(1)["balance"] == MONEY + 1
 
 
