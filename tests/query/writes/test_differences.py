@@ -110,9 +110,11 @@ def test_do_update_may_ask_other_tables(db: st.Store, peer: duckdb.DuckDBPyConne
     [
         ("delete from t returning count(*)", [(2,)]),
         ("update t set v = row_number() over () returning v", [(1,), (2,)]),
+        ("update t set v = 9 where id = 1 returning (select sum(v) from t)", [(29,)]),
+        ("delete from t where columns('id|v') > 1 returning id", [(2,)]),
     ],
 )
-def test_aggregates_and_windows_are_taken_where_duckdb_has_none(
+def test_these_are_taken_where_duckdb_has_none(
     db: st.Store, peer: duckdb.DuckDBPyConnection, text: str, found: list[tuple[int]]
 ) -> None:
     with pytest.raises(duckdb.BinderException):
@@ -149,3 +151,29 @@ def test_returning_that_only_a_value_refutes_ends_the_transaction(
     with pytest.raises(st.SiltstoneError):
         tx.commit()
     assert db.sql("from t order by id").fetchall() == [(1, 10), (2, 20)]
+
+
+def test_some_types_are_those_that_arrow_has(db: st.Store, peer: duckdb.DuckDBPyConnection) -> None:
+    text = "create table x (a enum('b', 'c'), j json, h hugeint)"
+    db.sql(text)
+    peer.execute(text)
+    kinds = {name: str(kind) for name, kind in zip("ajh", db["x"].schema.types, strict=True)}
+    assert kinds == {"a": "string", "j": "string", "h": "decimal128(38, 0)"}
+    db.sql("insert into x (a) values ('d')")
+    with pytest.raises(duckdb.ConversionException):
+        peer.execute("insert into x (a) values ('d')")
+
+
+def test_a_name_with_the_catalog_is_taken_where_no_duckdb_reads(
+    db: st.Store, peer: duckdb.DuckDBPyConnection
+) -> None:
+    for text in (
+        "delete from memory.t where id = 1",
+        "update memory.main.t set v = 0 where id = 2",
+    ):
+        peer.execute(text)
+        assert db.sql(text).rows == 1
+    peer.execute("update memory.t set v = v + 1")
+    with pytest.raises(st.RequestError):
+        db.sql("update memory.t set v = v + 1")
+    assert db.sql("from t").fetchall() == [(2, 0)]
