@@ -232,7 +232,7 @@ def test_a_decimal_is_the_float_that_duckdb_makes_of_it(db: st.Store, value: str
 def test_a_placeholder_behind_numbers_is_the_next_one(db: st.Store, text: str) -> None:
     with duckdb.connect() as peer:
         peer.execute("create table t as select 1 as id, 1 as v")
-        with pytest.raises(duckdb.InvalidInputException, match=r"not provided .*: (3|3, 4)$"):
+        with pytest.raises(duckdb.InvalidInputException, match=r"not provided|excess"):
             peer.execute(text, [1, 2])
     with pytest.raises(st.RequestError, match=r"has the parameters \$[23], \$[34]"):
         db.sql(text, [1, 2])
