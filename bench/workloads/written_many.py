@@ -49,8 +49,9 @@ class WrittenMany:
         rows = peer.sizes.rows(_ROWS, 100_000)
         given = _merged(rows, peer.sizes.rows(_MERGED), turn)
         with st.connect(peer.path, background=False, sql_threads_max=_THREADS) as db:
-            db.sql("select count(*) from t where g = 0")
-            found = {"merge s": timed(lambda: _merge(db, given))} | _deletes(db, rows)
+            db.sql("merge into t using (select 0 as id) s using (id) when matched then do nothing")
+            found = _deletes(db, rows)
+            found["merge s"] = timed(lambda: _merge(db, given))
         with duckdb.connect(str(_beside(peer, "duckdb")), config={"threads": _THREADS}) as native:
             native.register("given", given)
             duck = timed(lambda: native.execute(_MERGE))
@@ -67,6 +68,7 @@ def _deletes(db: st.Store, rows: int) -> Metrics:
     """Return the seconds of deletes of a tenth of the rows, which are there again behind each."""
     table, tenth = db["t"], _rows(np.arange(0, rows, _TENTHS))
     calls = {
+        "the first": lambda: table.delete_where("g = 0"),  # it reads what the others have in memory
         "delete_where": lambda: table.delete_where("g = 0"),
         "a filter": lambda: db.sql("delete from t where g = 0").rows,
         "through DuckDB": lambda: db.sql("delete from t where g + 0 = 0").rows,
@@ -78,7 +80,7 @@ def _deletes(db: st.Store, rows: int) -> Metrics:
         table.upsert(tenth)
         db.checkpoint()
         db.merge()
-    ways = list(calls)[1:]
+    ways = ("a filter", "through DuckDB")
     for label in ways:
         found[f"{label}: x delete_where"] = found[f"{label} s"] / found["delete_where s"]
     found["delete: x delete_where"] = max(found[f"{label}: x delete_where"] for label in ways)

@@ -129,7 +129,8 @@ def test_an_earlier_seq_has_the_rows_of_that_time(db: st.Store, kind: Any) -> No
 def test_many_rows_are_the_same_by_columns_and_one_by_one(
     db: st.Store, kind: Any, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
-    monkeypatch.setattr(read_union, "_AS_ROWS_MAX", most)
+    for name in ("_AS_ROWS_MAX", "_COLD_AS_ROWS_MAX"):
+        monkeypatch.setattr(read_union, name, most)
     _, key = kind
     numbers = [*range(0, COUNT, 30), *range(COUNT, COUNT + 50), 3, 5, 7]
     random.Random(1).shuffle(numbers)

@@ -16,6 +16,7 @@ import siltstone as st
 from tests.nightly import by_day
 from tests.query.writes.generated import COLUMNS, KEYS, Generator
 
+pytestmark = pytest.mark.filterwarnings("ignore:Arrow output on a DB-API result")  # DuckDB 2
 STATEMENTS = by_day(25, 500)
 KNOWN = re.compile(
     "matches the row with the key .* twice"  # DuckDB takes one of both
@@ -104,7 +105,9 @@ def is_of_duckdb(text: str, error: duckdb.Error) -> bool:
     is_clause = text.startswith("MERGE") or " DO UPDATE " in text
     is_conversion = isinstance(error, duckdb.ConversionException)
     has_query = "DO UPDATE SET clause cannot contain a subquery" in str(error)
-    of_its_own = isinstance(error, duckdb.InternalException) or has_query
+    is_1_5_1 = duckdb.__version__ == "1.5.1"  # there each clause sees the columns of both sides
+    is_unclear = is_1_5_1 and text.find("MERGE") >= 0 and "Ambiguous reference" in str(error)
+    of_its_own = isinstance(error, duckdb.InternalException) or has_query or is_unclear
     return of_its_own or (is_clause and is_conversion)
 
 

@@ -43,8 +43,8 @@ from siltstone.process import deadline
 EVERYTHING = 1 << 62
 KEYS_MAX = 1_024
 """A filter that names more keys is a scan."""
-_AS_ROWS_MAX = 16_384
-"""More rows are looked up as columns, which takes half of the time, or a fifth."""
+_AS_ROWS_MAX, _COLD_AS_ROWS_MAX = 16_384, 4_096
+"""More rows are looked up as columns, which is faster then; from 4,096 on if none is in memory."""
 _TOGETHER_MAX = 1_024
 _ONE_BY_ONE_MAX = 16
 """So many keys are looked up as rows, and more by their codes: rows may be wide."""
@@ -406,7 +406,7 @@ class KeyedReader:
 
     def many(self, keys: Sequence[Key]) -> pa.Table:
         """Return the rows of the keys that have one, in the order of `keys`."""
-        if self.table_schema.rows.has_nanosecond_times or len(keys) > _AS_ROWS_MAX:
+        if self.table_schema.rows.has_nanosecond_times or len(keys) > self._as_rows_max:
             return self._as_arrow(keys)
         rows: list[Row] = []
         try:
@@ -419,6 +419,11 @@ class KeyedReader:
         except (OverflowError, ValueError, NotImplementedError):
             # Beyond Python; nanoseconds without pandas; a tensor whose axes change places.
             return self._as_arrow(keys)
+
+    @property
+    def _as_rows_max(self) -> int:
+        is_cold = self.base is not None and not self.base.resident_parts
+        return _COLD_AS_ROWS_MAX if is_cold else _AS_ROWS_MAX
 
     def rows_that_live(self, keys: Sequence[Key]) -> int:
         """Return how many of some keys, each given once, have a row."""

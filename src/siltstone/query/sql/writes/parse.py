@@ -26,6 +26,7 @@ from siltstone.query.sql.writes.clauses import (
 from siltstone.query.sql.writes.conditions import condition_of
 from siltstone.query.sql.writes.definitions import definition_of
 from siltstone.query.sql.writes.merge_clauses import merge_of
+from siltstone.query.sql.writes.queries import ACTIONS, EXISTING, ROWS
 from siltstone.query.sql.writes.statements import (
     Assignment,
     Change,
@@ -76,18 +77,23 @@ def _parsed(sql: str) -> Write | None:
     statement = definition_of(words) if read is None else read(main, given)
     if statement is None:
         return None
-    if not isinstance(statement, InsertStatement):
+    if len(main) < len(words):
         _refuse_queries_as(statement, words[: len(words) - len(main)])
     names = frozenset(folded(each.text[1:]) for each in words if each.kind == "parameter")
     return Write(statement, names)
 
 
 def _refuse_queries_as(statement: object, given: Words) -> None:
-    """Refuse a WITH that names a query as the table: the statement would read it as its own."""
+    """Refuse a WITH that names a query as the table, or as rows that are given to DuckDB.
+
+    The statement would read it as its own. An INSERT may: it reads no table by that name itself.
+    """
     names = {folded(part.words[0].name or "") for part in given[1:].split()}
     if given.low(1) == "recursive":
         names.add(folded(given.words[2].name or ""))
-    target = getattr(statement, "target", None)
+    for made in names.intersection((ROWS, EXISTING, ACTIONS)):
+        raise RequestError(f"WITH names a query {made!r}, as rows that the statement is given")
+    target = None if isinstance(statement, InsertStatement) else getattr(statement, "target", None)
     if isinstance(target, Target) and folded(target.parts[-1]) in names:
         raise RequestError(f"WITH names a query {target.parts[-1]!r}, as the table that is written")
 
