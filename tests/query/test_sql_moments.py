@@ -11,6 +11,7 @@ import pytest
 
 import siltstone as st
 from tests.query.levels import LEVELS, at_level
+from tests.server.stores import joined_to
 
 COLUMNS = {"id": "int64", "total": "float64"}
 
@@ -246,9 +247,16 @@ def test_a_version_that_is_not_kept_is_refused_and_one_with_a_tag_is_read(tmp_pa
 def test_other_processes_read_the_past(tmp_path: Path) -> None:
     with st.connect(tmp_path / "s", background=False) as db:
         past, sql = Past(db), "select count(*) from orders at (version => ?)"
-        with st.connect(db.serve(port=0).url) as remote:
-            assert remote.sql(sql, [past.five]).fetchall() == [(5,)]
-            with remote.transaction() as tx:
-                assert tx.sql(sql, [past.five]).fetchall() == [(5,)]
+        timed = "select count(*) from orders at (timestamp => ?)"
+        with st.connect(db.serve(port=0).url) as remote, joined_to(db) as joined:
+            for other in (remote, joined):
+                assert other.sql(sql, [past.five]).fetchall() == [(5,)]
+                with other.transaction() as tx:
+                    tx["orders"].insert({"id": 50, "total": 0.0})
+                    assert tx.sql(sql, [past.five]).fetchall() == [(5,)]
+                    assert tx.sql(timed, [past.time]).fetchall() == [(5,)]
+                    tx.rollback()
+                with other.snapshot() as now:
+                    assert now.sql(timed, [past.time]).fetchall() == [(5,)]
         with st.connect(tmp_path / "s", read_only=True) as reader:
             assert reader.sql(sql, [past.five]).fetchall() == [(5,)]
