@@ -111,6 +111,13 @@ def test_a_table_at_a_version_has_the_rows_of_then(
         tx.rollback()
 
 
+def test_a_plan_may_be_of_a_table_of_then(past: Past) -> None:
+    ((kind, plan),) = past.rows("explain select id from orders at (version => FIVE) where id = 2")
+    assert (kind, "id" in plan) == ("physical_plan", True)
+    (first, *_) = past.rows("describe select total from orders at (version => FIVE)")
+    assert first[:2] == ("total", "DOUBLE")
+
+
 def test_a_time_is_that_of_the_last_commit_before_it(past: Past) -> None:
     count = "select count(*) from orders at (timestamp => {})"
     assert past.rows(count.format("?"), [past.time]) == [(5,)]
@@ -141,6 +148,9 @@ def test_a_time_is_that_of_the_last_commit_before_it(past: Past) -> None:
         ("from orders at (timestamp => '2999-01-01T00:00Z')", st.SnapshotExpiredError, "future"),
         ("from orders at (timestamp => '1999-01-01T00:00Z')", st.TableNotFoundError, "at seq 0"),
         ("from nothing at (version => FIVE)", st.TableNotFoundError, "'nothing'"),
+        ("from query_table(orders) at (version => FIVE)", st.RequestError, "syntax error"),
+        ("from f('orders') at (version => FIVE)", st.RequestError, "syntax error"),
+        ("from search('orders', 'x') at (version => FIVE)", st.RequestError, "snapshot of then"),
         ("from orders at (tag => 'x')", st.RequestError, "syntax error"),
         ("from (select 1) x at (version => FIVE)", st.RequestError, "syntax error"),
         ("insert into orders at (version => FIVE) values (1, 2)", st.RequestError, "no name"),
