@@ -32,7 +32,6 @@ class Life:
 
     def __init__(self, db: st.Store, seed: int) -> None:
         self.db, self.random = db, random.Random(seed)
-        self.columns = 0
         self.make()
 
     def make(self) -> None:
@@ -72,19 +71,16 @@ class Life:
             tx.attach(stage, [stage.run(pa.Table.from_pylist(self.rows(), self.table.schema))])
 
     def column(self) -> None:
-        if self.columns:
+        if "more" in self.table.schema.names:
             self.table.drop_column("more")
         else:
             self.table.add_column("more", "int64")
-        self.columns = 1 - self.columns
 
     def drop(self) -> None:
         self.db.drop_table("t")
-        self.columns = 0
 
     def rename(self) -> None:
         self.db.rename_table("t", f"old{self.db.seq}")
-        self.columns = 0
 
     def checkpoint(self) -> None:
         self.db.checkpoint()

@@ -11,6 +11,7 @@ import pytest
 
 import siltstone as st
 from tests.query.levels import LEVELS, at_level
+from tests.server.stores import joined_to
 
 COLUMNS = {"id": "int64", "total": "float64"}
 
@@ -110,6 +111,13 @@ def test_a_table_at_a_version_has_the_rows_of_then(
         tx.rollback()
 
 
+def test_a_plan_may_be_of_a_table_of_then(past: Past) -> None:
+    ((kind, plan),) = past.rows("explain select id from orders at (version => FIVE) where id = 2")
+    assert (kind, "id" in plan) == ("physical_plan", True)
+    (first, *_) = past.rows("describe select total from orders at (version => FIVE)")
+    assert first[:2] == ("total", "DOUBLE")
+
+
 def test_a_time_is_that_of_the_last_commit_before_it(past: Past) -> None:
     count = "select count(*) from orders at (timestamp => {})"
     assert past.rows(count.format("?"), [past.time]) == [(5,)]
@@ -140,6 +148,9 @@ def test_a_time_is_that_of_the_last_commit_before_it(past: Past) -> None:
         ("from orders at (timestamp => '2999-01-01T00:00Z')", st.SnapshotExpiredError, "future"),
         ("from orders at (timestamp => '1999-01-01T00:00Z')", st.TableNotFoundError, "at seq 0"),
         ("from nothing at (version => FIVE)", st.TableNotFoundError, "'nothing'"),
+        ("from query_table(orders) at (version => FIVE)", st.RequestError, "syntax error"),
+        ("from f('orders') at (version => FIVE)", st.RequestError, "syntax error"),
+        ("from search('orders', 'x') at (version => FIVE)", st.RequestError, "snapshot of then"),
         ("from orders at (tag => 'x')", st.RequestError, "syntax error"),
         ("from (select 1) x at (version => FIVE)", st.RequestError, "syntax error"),
         ("insert into orders at (version => FIVE) values (1, 2)", st.RequestError, "syntax error at or near"),
@@ -246,9 +257,16 @@ def test_a_version_that_is_not_kept_is_refused_and_one_with_a_tag_is_read(tmp_pa
 def test_other_processes_read_the_past(tmp_path: Path) -> None:
     with st.connect(tmp_path / "s", background=False) as db:
         past, sql = Past(db), "select count(*) from orders at (version => ?)"
-        with st.connect(db.serve(port=0).url) as remote:
-            assert remote.sql(sql, [past.five]).fetchall() == [(5,)]
-            with remote.transaction() as tx:
-                assert tx.sql(sql, [past.five]).fetchall() == [(5,)]
+        timed = "select count(*) from orders at (timestamp => ?)"
+        with st.connect(db.serve(port=0).url) as remote, joined_to(db) as joined:
+            for other in (remote, joined):
+                assert other.sql(sql, [past.five]).fetchall() == [(5,)]
+                with other.transaction() as tx:
+                    tx["orders"].insert({"id": 50, "total": 0.0})
+                    assert tx.sql(sql, [past.five]).fetchall() == [(5,)]
+                    assert tx.sql(timed, [past.time]).fetchall() == [(5,)]
+                    tx.rollback()
+                with other.snapshot() as now:
+                    assert now.sql(timed, [past.time]).fetchall() == [(5,)]
         with st.connect(tmp_path / "s", read_only=True) as reader:
             assert reader.sql(sql, [past.five]).fetchall() == [(5,)]

@@ -25,6 +25,7 @@ import pyarrow as pa
 from siltstone.engine.filter.filters import filter_of
 from siltstone.errors import RequestError, SchemaMismatchError, no_such, not_one_of
 from siltstone.query.sql.dataset import Filter, Scannable
+from siltstone.query.sql.taken.moments import SEARCH
 from siltstone.query.sql.taken.tokens import closing, kind_of, tokens_of
 from siltstone.query.sql.taken.values import Parameters, TakenValues, constant
 
@@ -139,7 +140,7 @@ def taken_out(sql: str, parameters: Parameters) -> tuple[str, Parameters, list[S
         raise RequestError(f"a statement has at most {SEARCHES_MAX} searches")
     calls, pieces, start = list[SearchCall](), list[str](), 0
     values, taken = TakenValues(tokens, parameters, _WHAT), {token.text.lower() for token in tokens}
-    names = (name for number in count(1) if (name := f"_search_{number}") not in taken)
+    names = (name for number in count(1) if (name := f"{SEARCH}{number}") not in taken)
     for first, last in spans:
         arguments = sql[tokens[first + 1].end + 1 : tokens[last].start]
         calls.append(_call(next(names), arguments, values.within(first, last)))

@@ -18,6 +18,7 @@ from itertools import count, islice
 from typing import Any, NoReturn
 
 from siltstone.errors import RequestError
+from siltstone.query.sql.allowed import explained
 from siltstone.query.sql.shielded import folded
 from siltstone.query.sql.taken.tokens import closing, kind_of, tokens_of
 from siltstone.query.sql.taken.values import Parameters, TakenValues, constant
@@ -28,6 +29,8 @@ _MAY_HAVE = re.compile(r"\bat\b.*=>", re.IGNORECASE | re.DOTALL)
 _WHAT = "at (version => ...) or at (timestamp => ...)"
 _KINDS = {"version", "timestamp"}
 _SCHEMA = "_at_"
+SEARCH = "_search_"
+"""How the names begin that stand for searches; no table of a user begins so."""
 _BEFORE = {"FROM", "JOIN", "COMMA", "L_PAREN", "USING"}
 """What a table may follow in a statement."""
 
@@ -103,6 +106,10 @@ def moments_out(sql: str, parameters: Parameters) -> tuple[str, Parameters, list
     """
     if not _MAY_HAVE.search(sql):
         return sql, parameters, []
+    query = explained(sql)
+    if query != sql:  # sqlglot knows no words behind EXPLAIN
+        taken, left, found = moments_out(query, parameters)
+        return sql.removesuffix(query) + taken, left, found
     tokens = tokens_of(sql)
     found = list(islice(_named(tokens), MOMENTS_MAX + 1))
     if len(found) > MOMENTS_MAX:
@@ -113,6 +120,8 @@ def moments_out(sql: str, parameters: Parameters) -> tuple[str, Parameters, list
     for each in found:
         moment = _moment(sql, tokens, each, values)
         parts = tuple(token.text for token in tokens[each.first : each.last + 1 : 2])
+        if parts[-1].startswith(SEARCH):
+            raise RequestError(f"search(...) has no {_WHAT}: search a snapshot of then")
         names.append(PastName(next(schemas), parts, moment))
         stands = f'"{names[-1].schema}".{_written(sql, tokens[each.last])}'
         between = sql[tokens[each.last].end + 1 : tokens[each.at].start]
@@ -153,6 +162,8 @@ def _is_moment(tokens: list[Any], at: int) -> bool:
 def _name_before(tokens: list[Any], at: int) -> tuple[int, int] | None:
     """Return the first and the last token of the name before AT, or before its alias."""
     last = at - 1
+    if not _is_word(tokens[last]):
+        return None
     if kind_of(tokens[last - 1]) not in {*_BEFORE, "DOT"}:  # an alias
         last -= 2 if kind_of(tokens[last - 1]) == "ALIAS" else 1
     first = last
@@ -163,7 +174,8 @@ def _name_before(tokens: list[Any], at: int) -> tuple[int, int] | None:
 
 
 def _is_word(token: Any) -> bool:
-    return kind_of(token) == "IDENTIFIER" or token.text.isidentifier()
+    kind = kind_of(token)
+    return kind == "IDENTIFIER" or (token.text.isidentifier() and not kind.endswith("STRING"))
 
 
 def _written(sql: str, token: Any) -> str:
