@@ -38,7 +38,7 @@ VALUES: dict[str, list[Any]] = {
     "b": [True, False, "true"],
     "i": [1, -5, 2.0, "7", True],
     "u": [1, 2**64 - 1, 2**63],
-    "f": [1.5, 2, -0.0, float("inf"), "2.5", Decimal("1.25")],
+    "f": [1.5, 2, 2**127, -0.0, float("inf"), "2.5", Decimal("1.25")],
     "s": ["", "a'b", "\N{SNOWMAN}", 5],
     "x": [b"", b"\x00\xff"],
     "d": [dt.date(2026, 1, 1), "2026-1-2", dt.datetime(2026, 1, 3, 5)],
