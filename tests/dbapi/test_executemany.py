@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
+import pandas as pd
 import pytest
 
 import siltstone as st
@@ -31,17 +32,18 @@ TYPES = {
     "du": "duration[us]",
     "l": "list<int64>",
 }
+STAMP = pd.Timestamp("2026-01-03 04:05:06.000007")
 UTC = dt.UTC
 VALUES: dict[str, list[Any]] = {
     "b": [True, False, "true"],
     "i": [1, -5, 2.0, "7", True],
     "u": [1, 2**64 - 1, 2**63],
-    "f": [1.5, 2, -0.0, float("inf"), "2.5", Decimal("1.25")],
+    "f": [1.5, 2, 2**127, -0.0, float("inf"), "2.5", Decimal("1.25")],
     "s": ["", "a'b", "\N{SNOWMAN}", 5],
     "x": [b"", b"\x00\xff"],
     "d": [dt.date(2026, 1, 1), "2026-1-2", dt.datetime(2026, 1, 3, 5)],
     "m": [dt.time(1, 2, 3, 4), "10:00"],
-    "ts": [dt.datetime(2026, 1, 1, 1), "2026-01-02 03:04:05", dt.date(2026, 1, 1)],
+    "ts": [dt.datetime(2026, 1, 1, 1), "2026-01-02 03:04:05", dt.date(2026, 1, 1), STAMP],
     "tz": [dt.datetime(2026, 1, 1, tzinfo=UTC), "2026-01-01 00:00:00+02"],
     "de": [Decimal("1.25"), Decimal(7), 3, 1.5, "2.75"],
     "uu": [uuid.UUID(int=5), str(uuid.UUID(int=6))],

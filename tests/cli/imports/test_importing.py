@@ -163,12 +163,12 @@ def test_an_end_between_the_last_commit_and_forgetting_imports_nothing_again(
     tmp_path: Path,
 ) -> None:
     source = _files(tmp_path / "in", "parquet")
+    with st.connect(":memory:", background=False) as other:
+        commits = _run(other, source).commits
     with _store(tmp_path) as db:
-        target = ImportTarget("t", creates=True)
-        found = one_source(source, CsvForm())
-        kept = Import(db, target, found, "one", bytes_max=CHUNK, keeps_app=True)
-        assert kept.run().rows == ROWS
-        again = Import(db, target, found, "two", bytes_max=CHUNK).run()
+        with pytest.raises(StoppedError):
+            _run(db, source, stops_after=commits)
+        again = _run(db, source, run="two")
         assert (again.rows, again.commits) == (0, 0)
         assert _ids(db) == list(range(ROWS))
         assert db.token_apps() == []
@@ -310,14 +310,20 @@ def test_lines_of_json_are_read_in_pieces_and_keep_the_types_of_the_first(tmp_pa
         _run(db, path, bytes_max=16 << 20)
 
 
-def test_a_client_that_is_no_admin_is_told_that_an_admin_forgets_the_app(tmp_path: Path) -> None:
+def test_a_client_that_is_no_admin_leaves_an_app_that_is_over(tmp_path: Path) -> None:
     source, secret = _files(tmp_path / "in", "csv"), new_token()
     tokens = tokens_of(f"me write {secret}", "test")
-    with rest_of(tmp_path / "s", tokens=tokens) as (db, service, _):
-        with (
-            st.connect(service.url, token=secret) as client,
-            pytest.raises(st.AccessError, match=r"rows are in 't'; .* let an admin forget the"),
-        ):
-            _run(client, source)
-        assert _ids(db) == list(range(ROWS))
+    with (
+        rest_of(tmp_path / "s", tokens=tokens) as (db, service, _),
+        st.connect(service.url, token=secret) as client,
+    ):
+        _run(client, source)
         assert [app.name for app in db.token_apps()] == ["import t"]
+        _run(client, source, creates=False, run="two")
+        assert db["t"].count() == 2 * ROWS
+        db.drop_table("t")
+        assert _run(client, source, run="three").rows == ROWS
+        with pytest.raises(StoppedError):
+            _run(client, source, creates=False, stops_after=2, run="four")
+        _run(client, source, creates=False, run="five")
+        assert db["t"].count() == 2 * ROWS

@@ -6,6 +6,7 @@ import gzip
 import json
 import re
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -167,9 +168,26 @@ def test_all_tables_of_a_sqlite_file_are_created_where_none_is_named(
 ) -> None:
     assert shell.json("create", "--from", shop) == [
         {"table": "lines", "primary_key": "order_id,n", "seq": 2, "rows": 2},
-        {"table": "orders", "primary_key": "id", "seq": 4, "rows": 2},
+        {"table": "orders", "primary_key": "id", "seq": 5, "rows": 2},
     ]
     assert shell.json("apps", "ls") == []
+
+
+def test_of_all_tables_those_that_are_done_stay_and_the_same_command_makes_the_others(
+    shell: Shell, shop: Path
+) -> None:
+    with closing(sqlite3.connect(shop)) as made:
+        made.executescript("update orders set total = 'much' where id = 2")
+    assert shell("create", "--from", shop) == 1
+    assert "#orders row 2: column 'total' is double, not str 'much'" in shell.err
+    assert [line[0] for line in shell.lines("tables")[1:]] == ["lines"]
+    with closing(sqlite3.connect(shop)) as made:
+        made.executescript("update orders set total = 4 where id = 2")
+    found = shell.json("create", "--from", shop)
+    assert [(row["table"], row["rows"]) for row in found] == [("lines", 0), ("orders", 2)]  # type: ignore[union-attr]
+    assert shell.json("apps", "ls") == []
+    assert shell("create", "--from", shop) == 1
+    assert "exists already" in shell.err
 
 
 def test_columns_that_are_given_win_over_those_of_sqlite(shell: Shell, tmp_path: Path) -> None:

@@ -139,8 +139,8 @@ def _try(plans: Sequence[tuple[ImportTarget, Source]]) -> None:
     from siltstone.cli.imports.importing import try_first
     from siltstone.store import connect
 
-    with connect(":memory:", background=False) as trial:
-        for target, source in plans:
+    for target, source in plans:
+        with connect(":memory:", background=False) as trial:
             try_first(trial, target, source)
 
 

@@ -1,7 +1,7 @@
 """Importing: the rows of a source, committed to a table in chunks, each exactly once.
 
     one chunk    one commit
-    several      claim ──▶ a commit for each ──▶ forget
+    several      claim ──▶ a commit for each ──▶ forget, or claim as done
                  each holds the rows, the token (app, batch), and a new claim, whose holder says how
                  far it is: part, rows of it, rows of all
 
@@ -30,6 +30,8 @@ from siltstone.store import Store
 CHUNK_BYTES_MAX = 128 << 20
 """Of the rows of one commit, as Arrow has them; a commit holds at most 256 MiB."""
 _DIGEST = 12
+_DONE = "done."
+"""What the holder begins with once all rows are in."""
 Progress = Callable[[str, int, int], None]
 
 
@@ -155,7 +157,8 @@ class Import:
             target: The table.
             source: Its rows.
             run: Another text for each run.
-            keeps_app: One of several imports: it always has an app, until `forget`.
+            keeps_app: One of several imports: it always has an app, until `forget`. If an earlier
+                run was done with it, this one does nothing.
             bytes_max: Of the rows of one commit.
             clock: For the rate.
 
@@ -166,6 +169,8 @@ class Import:
         self._store, self._target, self._parts = store, target, source.parts
         self._run, self._bytes_max, self._clock = run, bytes_max, clock
         self._progress: Progress = _untold
+        self.is_done = False
+        self.place: Place | None = None
         self.place = self._begun()
         self._commits, self._rows, self._started = 0, 0, 0.0
         self._first: pa.Table | None = None
@@ -184,6 +189,8 @@ class Import:
         Raises:
             SiltstoneError: Rows do not fit, or a commit was refused; `place` says what is in.
         """
+        if self.is_done:
+            return Imported(0, self._store.seq, 0, "")
         self._progress, self._started = progress or _untold, self._clock()
         chunks = self._chunks()
         if self.place is None:
@@ -206,11 +213,16 @@ class Import:
         """
         apps = {app.name: app for app in self._store.token_apps()}
         found = apps.get(self._target.app)
-        place = None if found is None else Place.of(found.holder)
-        if place is None:
+        if found is None:
             return None
-        if self._id_of_table() != place.table:
-            self.forget()  # its table is gone
+        table = self._id_of_table()
+        if found.holder.startswith(_DONE):
+            self.is_done = self._keeps_app and found.holder.startswith(f"{_DONE}{table or 0:x}.")
+        place = Place.of(found.holder)
+        if not self.is_done and (place is None or place.table != table):
+            self.forget()  # it is over, or its table is gone
+            return None
+        if place is None:
             return None
         if not place.is_of(self._parts):
             raise UsageError(
@@ -264,7 +276,10 @@ class Import:
             self.place, claim, batch = place, next_claim, batch + 1
             self._commits, self._rows = self._commits + 1, self._rows + chunk.count
             self._tell(place, self._clock() - self._started)
-        if not self._keeps_app:
+        self.place = place
+        if self._keeps_app:
+            self._mark_done()
+        else:
             self.forget()
         return Imported(self._rows, seq, self._commits, last, self._clock() - self._started)
 
@@ -273,18 +288,18 @@ class Import:
         return max(apps.get(self._target.app, -1), -1)
 
     def forget(self) -> None:
-        """Forget the app, once all of it is in.
+        """Forget the app, as all of it is in, or nothing of it counts any more.
 
-        Raises:
-            AccessError: A server allows that to an admin alone.
+        A server allows that to an admin alone: for others the app stays, and says that it is over.
         """
         try:
             self._store.forget_token_app(self._target.app)
-        except AccessError as error:  # a server: it takes an admin
-            raise AccessError(
-                f"all rows are in {self._target.name!r}; {error}: let an admin forget the app"
-                f" {self._target.app!r}, or the next import of the table is taken for this one"
-            ) from error
+        except AccessError:
+            self._mark_done()
+
+    def _mark_done(self) -> None:
+        table = 0 if self.place is None else self.place.table
+        self._store.claim(self._target.app, f"{_DONE}{table:x}.{self._run}")
 
     def _tell(self, place: Place, seconds: float) -> None:
         part = self._parts[place.part]

@@ -117,9 +117,14 @@ def _part(words: Words) -> str:
     return "?" if words.words[0].kind == "parameter" else words.sql
 
 
+def _known(kind: type) -> type:
+    """Return the type that DuckDB takes a type for: pandas has its own times."""
+    return dt.datetime if issubclass(kind, dt.datetime) else kind
+
+
 def _has_one_type(column: Sequence[Any]) -> bool:
     """Say whether a list of these values has for DuckDB the type that each has by itself."""
-    types = set(map(type, column)) - {type(None)}
+    types = {_known(kind) for kind in set(map(type, column))} - {type(None)}
     if len(types) > 1 or not types <= _TYPES:
         return False
     if types == {int}:
