@@ -371,6 +371,19 @@ def test_an_index_knows_the_rows_of_before(db: st.Store) -> None:
     assert table.count(filter="n = 7") == 50
 
 
+@LEVELS
+def test_a_search_for_words_finds_the_rows_of_before(db: st.Store, level: str) -> None:
+    table = db.create_table("t", {"id": "int64"}, "id", data=[{"id": n} for n in range(5)])
+    settled(db, level)
+    table.add_column("w", "string", "hello world")
+    table.insert([{"id": 5, "w": "hello"}, {"id": 6, "w": None}])
+    table.create_index("w", "fts", build=False)
+    for later in ("memory", "history", "base"):
+        settled(db, later)
+        found = table.search("hello", column="w", k=100).to_arrow().to_pylist()
+        assert sorted(row["id"] for row in found) == [0, 1, 2, 3, 4, 5]
+
+
 # what is refused
 
 

@@ -155,7 +155,7 @@ def test_rest_makes_and_shows_defaults(served: tuple[st.Store, Rest]) -> None:
     answer = rest.post("/v1/table/t/describe", {"load_detailed_metadata": True})
     assert answer.json["schema"]["fields"][1]["metadata"] == {"siltstone:default": "3"}
     rows = pa.table({"id": [1], "n": [2]}, schema=pa.schema([
-        ("id", pa.int64()), pa.field("n", pa.int64(), metadata={"siltstone:default": "5"}),
+        pa.field("id", pa.int64()), pa.field("n", pa.int64(), metadata={"siltstone:default": "5"}),
     ]))  # fmt: skip
     assert rest.post("/v1/table/made/create?primary_key=id", rows).status == 200
     assert rest.post("/v1/table/made/insert", pa.table({"id": [2]})).status == 200

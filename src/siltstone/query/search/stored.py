@@ -24,6 +24,7 @@ from siltstone.engine.filter import pushed
 from siltstone.engine.filter.filters import Filter
 from siltstone.engine.levels.chunk import batch_of
 from siltstone.formats.bits import Bits, all_of
+from siltstone.formats.types.defaults import initial_in
 from siltstone.process import deadline
 from siltstone.query.search.candidates import BASE, Candidates, within
 from siltstone.query.search.distances import error_of_float32, measured
@@ -247,6 +248,10 @@ class Stored:
         for batch in deadline.checked(batches):
             arrays = aligned(batch, map(self.names.get, columns), fields)
             yield batch.column(POSITION).to_numpy(), batch_of(arrays, fields, batch.num_rows)
+
+    def may_have(self, column: str) -> bool:
+        """Say whether rows may have a value in a column: it is stored, or has an initial value."""
+        return column in self.names or initial_in(self.fields.field(column)) is not None
 
     def _matching(self, wanted: Filter) -> np.ndarray:
         """Return the positions of the visible rows that match, ascending."""

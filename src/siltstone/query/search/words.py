@@ -84,7 +84,7 @@ class WordSearch:
             return
         tally = Tally(self.wanted)
         covered = () if self.index is None else self.index.covered
-        if self.stored is not None and self.column in self.stored.names:
+        if self.stored is not None and self.stored.may_have(self.column):
             rest = [span for span in self.stored.table.spans if span not in covered]
             if covered and not self.query.is_exact:
                 yield from self._ranked()
