@@ -148,7 +148,7 @@ def test_a_filter_of_a_frame_ranks_floats_as_duckdb_does(
     assert found.fetchall() == [(id_,) for id_ in _ids(native, text)]
 
 
-def test_the_rows_of_a_reader_and_of_a_store_are_found_too(tmp_path) -> None:
+def test_the_rows_of_a_reader_and_of_a_store_are_found_too(tmp_path: Path) -> None:
     with st.connect(tmp_path / "s", background=False) as db:
         table = db.create_table("t", ROWS.schema, primary_key="u")
         table.insert(ROWS)

@@ -69,8 +69,7 @@ class KeyedWrites:
             self.own.append(self.table_schema, (), (), keys)
             return
         batch = self.table_schema.codec.batch(keys)
-        codes = self.table_schema.codec.codes_of(keys)
-        self._append_batch(batch, codes, DELETE)
+        self._append_batch(batch, self.table_schema.codec.codes(batch), DELETE)
 
     def _append_batch(self, batch: pa.RecordBatch, codes: Codes, op: int) -> None:
         self.own.written += batch.num_rows
