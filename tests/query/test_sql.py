@@ -379,3 +379,20 @@ def test_the_scans_of_a_statement_have_its_time(tables):
         result_of("SELECT count(*) FROM t", lambda _: Looking(ORDERS), ["t"])
     assert len(seen) > 1
     assert set(seen) == {given}
+
+
+@pytest.mark.parametrize(
+    ("text", "given"),
+    [
+        ("select ? as x", [2**127]),
+        ("select 340282366920938463463374607431768211455::uhugeint as x", None),
+        ("select [5::uhugeint] as x", None),
+    ],
+)
+def test_a_whole_number_that_arrow_would_have_as_another_is_refused(
+    text: str, given: list[int] | None
+) -> None:
+    with st.connect(":memory:", background=False) as db:
+        with pytest.raises(st.RequestError, match="'x' is a UHUGEINT.*cast it"):
+            db.sql(text, given)
+        assert db.sql("select ? as x", [2**127 - 1]).fetchall() == [(2**127 - 1,)]
