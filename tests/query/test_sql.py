@@ -9,6 +9,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
+import siltstone as st
 from siltstone.errors import ClosedError, CorruptionError, RequestError, TableNotFoundError
 from siltstone.process import deadline
 from siltstone.query.sql import sql
@@ -393,6 +394,6 @@ def test_a_whole_number_that_arrow_would_have_as_another_is_refused(
     text: str, given: list[int] | None
 ) -> None:
     with st.connect(":memory:", background=False) as db:
-        with pytest.raises(st.RequestError, match="'x' is a UHUGEINT.*cast it"):
+        with pytest.raises(st.RequestError, match=r"'x' is a UHUGEINT, which .*: cast it"):
             db.sql(text, given)
         assert db.sql("select ? as x", [2**127 - 1]).fetchall() == [(2**127 - 1,)]

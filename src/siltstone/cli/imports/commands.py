@@ -157,11 +157,15 @@ def _import_all(store: Store, plans: Sequence[tuple[ImportTarget, Source]]) -> l
 def append(
     table: Table,
     file: Annotated[
-        Path,
-        typer.Argument(metavar="SOURCE", help=_SOURCE, allow_dash=True, show_default=False),
-    ],
-    db: Db,
+        Path | None,
+        typer.Argument(metavar="[SOURCE]", help=_SOURCE, allow_dash=True, show_default=False),
+    ] = None,
     *,
+    db: Db,
+    source: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="SOURCE", help="The same as SOURCE.", allow_dash=True),
+    ] = None,
     csv: CsvForm,
     form: Form,
     quiet: Quiet = False,
@@ -173,9 +177,13 @@ def append(
     from siltstone.cli.imports.importing import ImportTarget
     from siltstone.cli.imports.sources import one_source
 
+    if (file is None) == (source is None):
+        raise UsageError("say which rows to append: SOURCE, or --from SOURCE")
+    given = source if file is None else file
+    assert given is not None
     with writing(db) as store:
         store[table]  # it is told before a file is read
-        done = _run(store, ImportTarget(table), one_source(file, csv), quiet=quiet)
+        done = _run(store, ImportTarget(table), one_source(given, csv), quiet=quiet)
     if not quiet:
         record = {"seq": done.seq, "rows": done.rows, "transaction": done.transaction_id}
         emit_record(record, form)
