@@ -407,3 +407,12 @@ def _wait_for_jobs(spark: SparkSession, group: str) -> None:
             return
         time.sleep(0.05)
     raise AssertionError("the statement ran no job")
+
+
+def test_a_count_of_all_rows_is_written_to_a_column_that_may_not_be_null(shop: Shop) -> None:
+    shop.sql("CREATE TABLE counts (n BIGINT PRIMARY KEY)")
+    text = "INSERT INTO counts SELECT 100 + count(*) FROM counts"
+    assert "error" not in shop.sql(f"EXPLAIN {text}").collect()[0][0].lower()
+    for _ in range(2):
+        shop.sql(text)
+    assert [row["n"] for row in shop.rows("counts", "n")] == [100, 101]

@@ -326,3 +326,31 @@ def test_a_folder_where_no_lock_can_be_had_is_read_and_not_written(tmp_path: Pat
     file = there(cache, 1)
     assert file is not None
     assert file.row(3) == rows_of(1).to_pylist()[3]
+
+
+@pytest.mark.parametrize("call", ["pread", "open", "statvfs", "scandir", "listdir", "write"])
+@pytest.mark.parametrize("error", [errno.ESTALE, errno.EIO, errno.ETIMEDOUT])
+def test_a_folder_on_a_network_whose_server_fails_gives_the_rows_or_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, error: int
+) -> None:
+    """As NFS does: a handle goes stale, the server answers with an error, or not in time."""
+    cache = cache_at(tmp_path)
+    known = made(cache, 1)
+    assert known is not None
+    works = getattr(os, call)
+
+    def failing(*given: Any, **named: Any) -> Any:
+        raise OSError(error, os.strerror(error))
+
+    monkeypatch.setattr(os, call, failing)
+    new = cache_at(tmp_path)
+    assert known.row(3) in (None, rows_of(1).to_pylist()[3])
+    assert made(new, 2) is None or call in {"pread", "listdir"}
+    found = there(new, 1)
+    assert found is None or found.row(3) in (None, rows_of(1).to_pylist()[3])
+    new.use()
+    new.drop_parts(["tables/t-1/base/data/9.lance"])
+    monkeypatch.setattr(os, call, works)
+    again = made(cache_at(tmp_path), 1) or there(cache_at(tmp_path), 1)
+    assert again is not None
+    assert again.row(3) == rows_of(1).to_pylist()[3]

@@ -148,8 +148,13 @@ def _without(given: Mapping[str, str], known: Sequence[str], what: str) -> dict[
 
 
 def _options_of(asked: PlanWrite) -> WriteOptions:
+    if asked.isolation not in ISOLATIONS:
+        raise RequestError(not_one_of("isolation", asked.isolation, ISOLATIONS))
+    if asked.isolation == "serializable":
+        _refuse_loads(asked)
     given = _without(asked.options, _OF_CATALOG, "statement")
     given |= {"uri": asked.uri, "table": asked.table}
+    given.pop("isolation", None)  # the commit has it, see `_read`
     if asked.replaces is not None:
         given["replacewhere"] = asked.replaces
     if asked.creates is not None:
@@ -163,10 +168,6 @@ def _options_of(asked: PlanWrite) -> WriteOptions:
         is_keyed = bool(table.primary_key)
     if asked.overwrites:
         return WriteOptions.parse(given)
-    if asked.isolation not in ISOLATIONS:
-        raise RequestError(not_one_of("isolation", asked.isolation, ISOLATIONS))
-    if is_keyed:
-        given.pop("isolation", None)  # others have no conflicts by key
     found = WriteOptions.parse(
         _with_op(given, asked, is_keyed=is_keyed)
         if asked.change is None
@@ -178,21 +179,30 @@ def _options_of(asked: PlanWrite) -> WriteOptions:
 
 
 def _refuse_loads(asked: PlanWrite) -> None:
-    """Refuse rows of the changed table that were not read through a catalog.
+    """Refuse rows that were not read through a catalog where a later change of them counts.
 
-    A commit since such a read would not be a conflict, and would be lost.
+    A commit since such a read would not be a conflict, and would be lost. It counts for the table
+    that rows of it change, and for each table that a serializable statement reads.
 
     Raises:
-        RequestError: A frame of `format("siltstone")` has the table.
+        RequestError: A frame of `format("siltstone")` has such a table.
     """
+    is_serializable = asked.isolation == "serializable"
     for given in asked.loads:
-        if is_change_feed(given) or is_feed(given) or LIVE in given:
-            continue  # changes are what they are, and a live frame reads after the statement's pin
+        # Changes are what they are, and a live frame reads after the statement's pin.
+        if is_change_feed(given) or is_feed(given) or (LIVE in given and not is_serializable):
+            continue
         read = ReadOptions.parse(given)
-        if read.table == asked.table and _is_same_place(read.uri, asked.uri):
+        counts = is_serializable or read.table == asked.table
+        if counts and _is_same_place(read.uri, asked.uri):
+            why = (
+                "this statement changes"
+                if read.table == asked.table
+                else "must not change until then"
+            )
             raise RequestError(
                 f"a frame of format('siltstone') does not tell at which seq it read {read.table!r},"
-                f" which this statement changes: read {read.table!r} through the catalog"
+                f" which {why}: read {read.table!r} through the catalog"
             )
 
 

@@ -6,7 +6,11 @@ import scala.jdk.CollectionConverters._
 
 import com.fasterxml.jackson.databind.node.ObjectNode
 import org.apache.spark.sql.catalyst.QueryPlanningTracker
+import org.apache.spark.sql.catalyst.plans.logical.{Command, LogicalPlan, ParsedStatement}
+import org.apache.spark.sql.classic.SparkSession
 import org.apache.spark.sql.connector.read.InputPartition
+import org.apache.spark.sql.execution.{QueryExecution, SQLExecution}
+import org.apache.spark.sql.execution.command.ExplainCommand
 
 /** A store at one seq, which Python keeps for as long as this object is reachable.
   *
@@ -103,6 +107,19 @@ object Pin {
   */
 object Statement {
   private val pins = new WeakHashMap[AnyRef, HashMap[String, WeakReference[Pin]]]()
+
+  /** What this thread runs. */
+  def running: Option[QueryExecution] =
+    Option(SparkSession.active.sparkContext.getLocalProperty(SQLExecution.EXECUTION_ID_KEY))
+      .flatMap(each => Option(SQLExecution.getQueryExecution(each.toLong)))
+
+  /** Whether that is a statement that writes, or is explained as one. */
+  def writes: Boolean = running.map(_.analyzed).exists {
+    case explained: ExplainCommand => isWrite(explained.logicalPlan)
+    case other => isWrite(other)
+  }
+  private def isWrite(plan: LogicalPlan): Boolean =
+    plan.isInstanceOf[Command] || plan.isInstanceOf[ParsedStatement]
 
   def pin(uri: String): Pin = QueryPlanningTracker.get match {
     case None => Pin.take(uri)

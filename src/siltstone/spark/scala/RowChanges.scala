@@ -10,7 +10,7 @@ import org.apache.spark.sql.connector.expressions.{FieldReference, NamedReferenc
 import org.apache.spark.sql.connector.read.{Scan, ScanBuilder}
 import org.apache.spark.sql.connector.write._
 import org.apache.spark.sql.connector.write.RowLevelOperation.Command
-import org.apache.spark.sql.execution.{SparkPlan, SQLExecution}
+import org.apache.spark.sql.execution.SparkPlan
 import org.apache.spark.sql.execution.adaptive.AdaptiveSparkPlanHelper
 import org.apache.spark.sql.execution.columnar.{CachedRDDBuilder, InMemoryRelation, InMemoryTableScanExec}
 import org.apache.spark.sql.execution.datasources.v2.{
@@ -46,14 +46,11 @@ class KeyedOperation(target: Target, source: Source, info: RowLevelOperationInfo
     override def build(): DeltaWrite = new DeltaWrite {
       override def description(): String = s"siltstone: $command ${source.name}"
       override def toBatch: DeltaBatchWrite = {
-        val read = StatementReads.of(source, isolation(info), info.options, readsTarget = true)
+        val read = StatementReads.of(target, info.options, readsTarget = true)
         new StagedWrite(source.name, jobs(info, read), Some(read))
       }
     }
   }
-
-  private def isolation(info: LogicalWriteInfo): String =
-    info.options.getOrDefault("isolation", target.isolation)
 
   /** Inserts, updates and deletes, in the order in which they are committed. */
   private def jobs(info: LogicalWriteInfo, read: StatementReads): Seq[Job] = {
@@ -61,8 +58,7 @@ class KeyedOperation(target: Target, source: Source, info: RowLevelOperationInfo
     val key = info.rowIdSchema.get
     def job(change: String, columns: StructType, oldKey: StructType = new StructType()) =
       Job.plan(target, columns, info.options, head => {
-        head.put("change", change).put("isolation", read.isolation)
-        read.putLoads(head)
+        read.putLoads(head.put("change", change))
       }, oldKey)
     command match {
       case Command.DELETE => Seq(job("delete", key))
@@ -100,22 +96,24 @@ object StatementReads extends AdaptiveSparkPlanHelper {
     * frame in it may be of an earlier seq, or be cached: what was committed since is a change that it
     * has not seen. Of other tables that counts for a serializable statement alone.
     */
-  def of(target: Source, isolation: String, options: CaseInsensitiveStringMap,
-      readsTarget: Boolean): StatementReads = {
+  def of(target: Target, options: CaseInsensitiveStringMap, readsTarget: Boolean): StatementReads = {
     val session = SparkSession.active
     def local(name: String) = Option(session.sparkContext.getLocalProperty(name))
-    val running = local(SQLExecution.EXECUTION_ID_KEY)
-      .flatMap(each => Option(SQLExecution.getQueryExecution(each.toLong)))
+    val running = Statement.running
       .getOrElse(throw new IllegalStateException("Spark does not tell the plan of this statement"))
     val batch = local(StreamExecution.QUERY_ID_KEY)
       .flatMap(id => Option(session.sharedState.activeStreamingQueries.get(UUID.fromString(id))))
       .flatMap(stream => Option(stream.lastExecution))
     // What a stream reads beside its source, the frame of its batch hides.
     val plans = running.optimizedPlan +: batch.toSeq.map(_.optimizedPlan)
+    val here = target.source.fold(Pin.take(target.uri))(_.pin) // one of no table tells the store alone
+    val own = target.source.map(_.id)
     val read = plans.flatMap(ofPlan).filter { case (pin, table) =>
-      pin.store == target.pin.store && (table.contains(target.id) || isolation == "serializable")
-    } ++ (if (readsTarget) Seq((target.pin, Some(target.id))) else Nil)
-    StatementReads(target.pin.seq, read.map(_._1.seq).minOption, read.flatMap(_._2).distinct, isolation,
+      pin.store == here.store && (target.isSerializable(options) || own.exists(table.contains(_)))
+    } ++ (if (readsTarget) Seq((here, own)) else Nil)
+    val seqs = read.map(_._1.seq)
+    val now = if (own.isEmpty) seqs.maxOption.getOrElse(here.seq) else here.seq
+    StatementReads(now, seqs.minOption, read.flatMap(_._2).distinct, target.isolation(options),
       loadsOf(running.optimizedPlan), Option(options.get("expectSeq")))
   }
 

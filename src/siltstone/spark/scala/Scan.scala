@@ -43,8 +43,9 @@ class TableScanBuilder(source: Source, options: ScanOptions) extends ScanBuilder
   }
   override def isPartiallyPushed: Boolean = false
 
+  // Spark 4.3 takes what was pushed for null, and then refuses it for a column that may not be null.
   private def isCount(of: Aggregation): Boolean =
-    !isFiltered && limit.isEmpty && of.groupByExpressions.isEmpty &&
+    !Statement.writes && !isFiltered && limit.isEmpty && of.groupByExpressions.isEmpty &&
       of.aggregateExpressions.nonEmpty && of.aggregateExpressions.forall(_.isInstanceOf[CountStar])
   override def supportCompletePushDown(of: Aggregation): Boolean = isCount(of)
   override def pushAggregation(of: Aggregation): Boolean = {

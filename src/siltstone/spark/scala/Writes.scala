@@ -21,7 +21,10 @@ import org.apache.spark.sql.util.{ArrowUtils, CaseInsensitiveStringMap}
 
 /** A table that a statement writes: one that is there, or (with a key, or none) one that it makes. */
 case class Target(uri: String, table: String, insert: String, isolation: String, source: Option[Source],
-    creates: Option[Seq[String]])
+    creates: Option[Seq[String]]) {
+  def isolation(options: CaseInsensitiveStringMap): String = options.getOrDefault("isolation", isolation)
+  def isSerializable(options: CaseInsensitiveStringMap): Boolean = isolation(options) == "serializable"
+}
 
 /** Takes from Spark what a statement writes. */
 class TableWriteBuilder(target: Target, info: LogicalWriteInfo, run: SinkRun = new SinkRun(() => ()),
@@ -44,8 +47,9 @@ class TableWriteBuilder(target: Target, info: LogicalWriteInfo, run: SinkRun = n
   override def build(): Write = new Write {
     override def description(): String = s"siltstone: ${target.table}"
     override def toBatch: BatchWrite = {
-      val read = target.source.filter(_.key.nonEmpty && !overwrites)
-        .map(StatementReads.of(_, isolation, info.options, readsTarget = false))
+      val isByKey = target.source.exists(_.key.nonEmpty && !overwrites)
+      val read = Option.when(isByKey || target.isSerializable(info.options))(
+        StatementReads.of(target, info.options, readsTarget = false))
       new StagedWrite(target.table, Seq(planned(read)), read)
     }
     override def toStreaming: StreamingWrite = new StreamedWrite(
@@ -55,9 +59,8 @@ class TableWriteBuilder(target: Target, info: LogicalWriteInfo, run: SinkRun = n
   private def sinkHead(): ObjectNode =
     Job.head("plan_sink", target, info.schema, info.options)
       .put("query", info.queryId).put("overwrites", overwrites)
-  private def isolation: String = info.options.getOrDefault("isolation", target.isolation)
   private def planned(read: Option[StatementReads]): Job = Job.plan(target, info.schema, info.options, head => {
-    read.foreach(_.putLoads(head.put("isolation", isolation)))
+    read.foreach(_.putLoads(head))
     head.put("overwrites", overwrites).put("replaces_table", replacesTable)
     replaced.foreach(head.put("replaces", _))
     target.creates.foreach { key =>
@@ -78,6 +81,7 @@ object Job {
   def plan(target: Target, schema: StructType, options: CaseInsensitiveStringMap,
       more: ObjectNode => Unit, oldKey: StructType = new StructType()): Job = {
     val head = this.head("plan_write", target, schema, options).put("insert", target.insert)
+      .put("isolation", target.isolation(options))
       .put("retries", SQLConf.get.getConfString("spark.siltstone.retries", null))
     more(head)
     Job(schema, oldKey, Daemon.call(head)._2)
