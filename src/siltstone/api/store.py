@@ -326,8 +326,8 @@ class Store(TableDefinitions[Table, results.Receipt]):
         only has all its rows added, or removed. `Diff[name].scan()` streams the rows. Two NaN are
         equal, 0.0 and -0.0 are not; a column that a moment lacks counts as null there.
 
-        What changed in at most 100,000 commits' row versions is found by keys; else both states are
-        read in the order of the key.
+        Up to 100,000 changes are found by their keys. If there are more, or if they are not kept,
+        both states are read in the order of the key.
 
         Args:
             a: A sequence number, a time as for `snapshot`, or a tag; a text that is the name of a
