@@ -162,6 +162,15 @@ def test_a_default_is_set_and_taken_away(db: st.Store) -> None:
     ]  # fmt: skip
 
 
+def test_a_change_under_a_token_is_made_once(db: st.Store) -> None:
+    for _ in range(2):
+        with db.transaction(token=("app", 1)) as tx:
+            tx["t"].alter_column("n", nullable=False)
+        db["t"].alter_column("n", nullable=True)
+        db["t"].upsert({"id": 3, "n": None})
+    assert not strict(db)
+
+
 def test_two_changes_of_one_column_conflict(db: st.Store) -> None:
     one, other = db.transaction(), db.transaction()
     one["t"].alter_column("n", default=1)

@@ -150,6 +150,8 @@ class LocalTransactionTable(LocalReadable, TransactionTable):
             SchemaMismatchError: It has a null and is to have none.
         """
         table = self._table()
+        if self._tx.is_applied:  # others may have written nulls since, or dropped the column
+            return
         entry = definitions.alter_column(table, name, nullable, default)
         if entry is None:
             return
