@@ -37,6 +37,7 @@ class Mixed:
         peer.store.settle()
         return {
             "scans/s alone": scans_alone.rate,
+            "scans/s writing": scans.rate,
             "scans/s kept": scans.rate / scans_alone.rate,
             "rows/s alone": writes_alone.rate * size,
             "rows/s kept": writes.rate / writes_alone.rate,
