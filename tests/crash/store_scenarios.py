@@ -705,7 +705,7 @@ SCENARIOS: dict[str, Scenario] = {
             step("drop index", lambda db: db["p"].drop_index("ts")),
             MERGE,
             CHECKPOINT,
-            transaction(lambda tx: tx["p"].allow_null("ts")),
+            transaction(lambda tx: tx["p"].alter_column("ts", nullable=True)),
             transaction(lambda tx: tx["p"].note({"owner": "a team"})),
             step("truncate", lambda db: db["p"].truncate()),
             append(6),

@@ -149,10 +149,10 @@ def test_a_store_of_another_format_is_refused_and_not_a_byte_is_changed(
     with st.connect(tmp_path / "s", background=False) as db:
         db.create_table("t", SCHEMA, primary_key="id")
     newest = max((tmp_path / "s" / "manifest").glob("*.json"))
-    head, body = b"siltstone-manifest 10 ", b"what no other siltstone reads\n"
+    head, body = b"siltstone-manifest 11 ", b"what no other siltstone reads\n"
     newest.write_bytes(head + xxhash.xxh3_64_hexdigest(head + body).encode() + b"\n" + body)
     before = tree(tmp_path)
-    said = rf"UnsupportedFormatError: .* has format 10, .* opens format {STORE_FORMAT} alone"
+    said = rf"UnsupportedFormatError: .* has format 11, .* opens format {STORE_FORMAT} alone"
     frame = rows(spark, 0, 5)
     with pytest.raises(Exception, match=said):
         save(frame, tmp_path / "s")
