@@ -34,7 +34,6 @@ from siltstone.engine.commit.core import Core
 from siltstone.engine.commit.recent_writes import ForgottenError
 from siltstone.engine.commit.write_set import (
     BatchPart,
-    Part,
     ReadSet,
     Receipt,
     RowPart,
@@ -97,15 +96,6 @@ _decode_head = msgspec.msgpack.Decoder(_Head).decode
 def encode(write_set: WriteSet) -> bytes:
     """Return a write set of rows, and a token, as it is sent."""
     require(not write_set.changes, "a write set that is sent has rows alone")
-    return _encoded(write_set)
-
-
-def encoded(parts: Sequence[Part], reads: ReadSet | None, read_seq: int) -> bytes:
-    """Return the rows that a transaction wrote, and what it read, as `adopt` takes them."""
-    return _encoded(WriteSet(0, read_seq, parts, reads=reads))
-
-
-def _encoded(write_set: WriteSet) -> bytes:
     parts, reads = write_set.parts, write_set.reads
     assert write_set.read_seq is not None
     entries, blobs = list[group.Entry](), list[pa.Buffer]()
@@ -253,7 +243,8 @@ def _read_table(number: int, catalog: Catalog, *, is_plain: bool) -> TableDefini
 def adopt(tx: EngineTransaction, body: bytes) -> None:
     """Go on in `tx` with a transaction that another process began at the same seq.
 
-    A scan counts as one of the whole table: its predicate was not sent.
+    A scan counts as one of the whole table: its predicate was not sent. What fences its token is
+    what it found when it began, not what is known now.
 
     Raises:
         RequestError, TableNotFoundError, ConflictError: As of `decode`.
@@ -270,6 +261,7 @@ def adopt(tx: EngineTransaction, body: bytes) -> None:
             append_batch(own.whole(), part.table_schema, part.batch, part.codes, part.op, OWN_SEQ)
     if made.reads is not None:
         tx.note_reads(made.reads)
+    tx.note_app(made.claim, made.app_since)
 
 
 def commit(core: Core, write_set: WriteSet) -> Receipt | Recheck:

@@ -118,10 +118,10 @@ class JoinedTransaction(Transaction):
         if here is None:
             return
         try:
-            parts, reads = here.row_parts()
+            made = here.row_writes()
             self._begin({**self._named, "read_seq": here.read_seq})
-            if parts or reads is not None:
-                sent = sent_writes.encoded(parts, reads, here.read_seq)
+            if made.parts or made.reads is not None or "token" in self._named:
+                sent = sent_writes.encode(made)
                 self._within(f"transaction/{self._key}/adopt", [sent], {})
         except SnapshotExpiredError as error:
             seq = here.read_seq
