@@ -280,6 +280,7 @@ class JoinedTransaction(Transaction):
     def _commit_staged(self, here: LocalTransaction, staged: StagedWrites) -> Receipt:
         """Commit at the owner, with the files of what was written here."""
         try:
+            here.let_go(staged.writes)
             self._move()
             for task, pieces in staged.jobs:
                 ask(self, operation(Face.TRANSACTION, "attach"), task, pieces)
