@@ -12,6 +12,7 @@ from siltstone.joined.store import JoinedStore
 from siltstone.joined.transactions import large_writes
 
 Both = tuple[st.Store, JoinedStore]
+Call = Callable[[st.Transaction], None]
 MANY = 1_000
 
 
@@ -40,9 +41,13 @@ def move(tx: st.Transaction) -> None:
     tx.create_table("new", {"n": "int64"})
 
 
+def committed(tx: st.Transaction, end: Call) -> None:
+    end(tx)
+    tx.commit()
+
+
 WRITES = [(few, stay), (few, move), (many, stay), (many, move), (nothing, move)]
 writes = pytest.mark.parametrize(("write", "end"), WRITES, ids=lambda call: call.__name__)
-Call = Callable[[st.Transaction], None]
 
 
 @writes
@@ -52,8 +57,7 @@ def test_a_claim_that_came_before_the_move_fences_it(both: Both, write: Call, en
     write(tx)
     owner.claim("app", "other")
     with pytest.raises(st.FencedError):
-        end(tx)
-        tx.commit()
+        committed(tx, end)
     tx.rollback()
     assert owner["t"].count() == 2
     assert owner.token_apps()[0].batch == -1
@@ -72,8 +76,7 @@ def test_an_app_that_was_forgotten_before_the_move_is_another_one(
     with owner.transaction(token=("app", 1)) as again:
         again["t"].update(1, v=12)
     with pytest.raises(st.FencedError):
-        end(tx)
-        tx.commit()
+        committed(tx, end)
     tx.rollback()
     assert owner["t"].count() == 2
     assert owner.token_apps()[0].batch == 1

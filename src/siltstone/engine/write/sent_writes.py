@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.catalog import definitions
 from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
 from siltstone.engine.commit.admission import (
     AlreadyAppliedError,
@@ -139,21 +140,25 @@ def decode(body: bytes | memoryview, number: int, catalog: Catalog) -> WriteSet:
         (member,) = writes.members
     except Exception as error:  # any decoder may refuse any bytes in its own way
         raise RequestError(f"these are no writes of a transaction: {error}") from error
+    token = member.token
+    if token is not None:
+        definitions.token_of((token.app, token.batch))
+    definitions.check_claim(head.claim, token)
     parts = [_part(entry, blobs, head.read_seq, catalog) for entry in member.entries]
     reads = None if head.reads is None else _reads(head.reads, catalog)
     return WriteSet(
         number=number,
         read_seq=head.read_seq,
         parts=parts,
-        token=member.token,
+        token=token,
         claim=head.claim,
         app_since=head.app_since,
         reads=reads,
         is_sync=head.is_sync,
         rows=sum(part.rows for part in parts),
         nbytes=sum(part.nbytes for part in parts),
-        planned=catalog if member.token is None else None,
-        few=few_rows(parts) if reads is None and member.token is None else None,
+        planned=catalog if token is None else None,
+        few=few_rows(parts) if reads is None and token is None else None,
     )
 
 

@@ -255,8 +255,15 @@ class EngineTransaction:
 
     def row_writes(self) -> WriteSet:
         """Return what it wrote and read so far, while that is rows of keyed tables alone."""
-        parts, claim, since = self.rows.parts(self.catalog), self._claim, self._app_since
-        return WriteSet(0, self.read_seq, parts, claim=claim, app_since=since, reads=self._reads)
+        return WriteSet(
+            number=0,
+            read_seq=self.read_seq,
+            parts=self.rows.parts(self.catalog),
+            token=self._token,
+            claim=self._claim,
+            app_since=self._app_since,
+            reads=self._reads,
+        )
 
     def large_writes(self, bytes_min: int) -> list[KeyedWrites]:
         """Return its writes to each table that has so many bytes of them, a few rows apart."""
