@@ -209,9 +209,10 @@ def test_a_commit_that_is_interrupted_before_it_moves_has_all_rows_when_it_is_tr
     def interrupted(*given: object) -> None:
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patched:
         patched.setattr(JoinedTransaction, "_commit_staged", interrupted)
-        tx.commit()
+        with pytest.raises(KeyboardInterrupt):
+            tx.commit()
     tx.commit()
     assert counts(owner) == {10: 1, 20: 1, 1: MANY}
     assert owner["u"].count() == 1
