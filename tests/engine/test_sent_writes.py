@@ -19,6 +19,7 @@ from siltstone.engine.commit.recent_writes import ForgottenError, Keys, RecentWr
 from siltstone.engine.commit.write_set import BatchPart, Receipt, WriteSet
 from siltstone.engine.write import sent_writes
 from siltstone.engine.write.sent_writes import Recheck
+from siltstone.formats.log import group
 from siltstone.local.sent_commits import WINDOW_BYTES
 
 Work = Callable[[st.Transaction], object]
@@ -289,6 +290,10 @@ def changed(write_set: WriteSet, **values: Any) -> bytes:
     return sent_writes.encode(msgspec.structs.replace(write_set, parts=(other,)))
 
 
+def with_token(write_set: WriteSet, token: group.Token | None, **values: Any) -> bytes:
+    return sent_writes.encode(msgspec.structs.replace(write_set, token=token, **values))
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -302,6 +307,11 @@ def changed(write_set: WriteSet, **values: Any) -> bytes:
         lambda mine: changed(mine, deletes=[1]),
         lambda mine: changed(mine, deletes=["one"]),
         lambda mine: changed(mine, incarnation=99),
+        lambda mine: with_token(mine, group.Token("", 1)),
+        lambda mine: with_token(mine, group.Token("a" * 10_000, 1)),
+        lambda mine: with_token(mine, group.Token("app", -5)),
+        lambda mine: with_token(mine, group.Token("app", 1), claim=-1),
+        lambda mine: with_token(mine, None, claim=1),
     ],
 )
 def test_what_is_no_write_set_is_refused_and_changes_nothing(

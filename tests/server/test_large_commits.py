@@ -17,6 +17,7 @@ import siltstone as st
 from siltstone.failpoints import Failpoint
 from siltstone.joined.store import JoinedStore
 from siltstone.joined.transactions import large_writes
+from siltstone.joined.transactions.transaction import JoinedTransaction
 from siltstone.storage.lance.write.writer import LanceWriter
 from tests.server.stores import eventually, opened
 from tests.server.test_joined_here import asked_of
@@ -196,6 +197,27 @@ def test_more_than_a_frame_holds_is_committed_as_files(
     assert owner["t"].count() == MANY + 2
 
 
+def test_a_commit_that_is_interrupted_before_it_moves_has_all_rows_when_it_is_tried_again(
+    both: Both, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner, joined = both
+    owner.create_table("u", {"id": "int64"}, primary_key="id")
+    tx = joined.transaction()
+    tx["t"].upsert(rows())
+    tx["u"].insert({"id": 1})
+
+    def interrupted(*given: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(JoinedTransaction, "_commit_staged", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            tx.commit()
+    tx.commit()
+    assert counts(owner) == {10: 1, 20: 1, 1: MANY}
+    assert owner["u"].count() == 1
+
+
 # crashes
 
 _OWNER = """
@@ -276,6 +298,7 @@ import pyarrow as pa
 import siltstone as st
 from siltstone.joined.connection_pool import ConnectionPool
 from siltstone.joined.transactions import large_writes
+from siltstone.joined.transactions.transaction import JoinedTransaction
 
 large_writes.STAGED_BYTES_MIN = 100_000
 path, dies_at = sys.argv[1:]

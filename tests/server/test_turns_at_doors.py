@@ -11,10 +11,12 @@ import sys
 import time
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import siltstone as st
 from siltstone.joined.store import JoinedStore
+from siltstone.joined.transactions import large_writes
 from siltstone.server.served import TURN_WAITS_MAX
 from tests.engine.seams import Threads, until
 from tests.server.rest import rest_of
@@ -159,6 +161,29 @@ def test_a_first_try_of_a_joined_process_that_hides_its_end_commits_nothing(
     owner.run(work)
     crew.join()
     assert owner["log"].to_arrow()["id"].to_pylist() == [1]
+
+
+def test_a_first_try_of_many_rows_waits_for_a_closed_table_as_one_of_few_does(
+    both: tuple[st.Store, JoinedStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It did not hear that the table is closed, and its rows go as files."""
+    monkeypatch.setattr(large_writes, "STAGED_BYTES_MIN", 10_000)
+    owner, joined = both
+    crew, tried = Threads(), itertools.count()
+    rows = [{"id": n, "v": n} for n in range(10, 1_010)]
+
+    def work(tx: st.Transaction) -> None:
+        add_one(tx)
+        if next(tried) < 4:
+            owner["t"].update(1, v=0)
+        else:
+            crew.start(lambda: joined.run(lambda tx: tx["t"].upsert(pa.Table.from_pylist(rows))))
+            until(lambda: owner.core.turns.waiting("t") == 1)
+            assert owner["t"].count() == 2
+
+    owner.run(work)
+    crew.join()
+    assert owner["t"].count() == 1_002
 
 
 _HOLDER = """

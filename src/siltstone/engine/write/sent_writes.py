@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from siltstone.engine.catalog import catalog as catalogs
+from siltstone.engine.catalog import definitions
 from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
 from siltstone.engine.commit.admission import (
     AlreadyAppliedError,
@@ -34,7 +35,6 @@ from siltstone.engine.commit.core import Core
 from siltstone.engine.commit.recent_writes import ForgottenError
 from siltstone.engine.commit.write_set import (
     BatchPart,
-    Part,
     ReadSet,
     Receipt,
     RowPart,
@@ -97,15 +97,6 @@ _decode_head = msgspec.msgpack.Decoder(_Head).decode
 def encode(write_set: WriteSet) -> bytes:
     """Return a write set of rows, and a token, as it is sent."""
     require(not write_set.changes, "a write set that is sent has rows alone")
-    return _encoded(write_set)
-
-
-def encoded(parts: Sequence[Part], reads: ReadSet | None, read_seq: int) -> bytes:
-    """Return the rows that a transaction wrote, and what it read, as `adopt` takes them."""
-    return _encoded(WriteSet(0, read_seq, parts, reads=reads))
-
-
-def _encoded(write_set: WriteSet) -> bytes:
     parts, reads = write_set.parts, write_set.reads
     assert write_set.read_seq is not None
     entries, blobs = list[group.Entry](), list[pa.Buffer]()
@@ -149,21 +140,25 @@ def decode(body: bytes | memoryview, number: int, catalog: Catalog) -> WriteSet:
         (member,) = writes.members
     except Exception as error:  # any decoder may refuse any bytes in its own way
         raise RequestError(f"these are no writes of a transaction: {error}") from error
+    token = member.token
+    if token is not None:
+        definitions.token_of((token.app, token.batch))
+    definitions.check_claim(head.claim, token)
     parts = [_part(entry, blobs, head.read_seq, catalog) for entry in member.entries]
     reads = None if head.reads is None else _reads(head.reads, catalog)
     return WriteSet(
         number=number,
         read_seq=head.read_seq,
         parts=parts,
-        token=member.token,
+        token=token,
         claim=head.claim,
         app_since=head.app_since,
         reads=reads,
         is_sync=head.is_sync,
         rows=sum(part.rows for part in parts),
         nbytes=sum(part.nbytes for part in parts),
-        planned=catalog if member.token is None else None,
-        few=few_rows(parts) if reads is None and member.token is None else None,
+        planned=catalog if token is None else None,
+        few=few_rows(parts) if reads is None and token is None else None,
     )
 
 
@@ -253,7 +248,8 @@ def _read_table(number: int, catalog: Catalog, *, is_plain: bool) -> TableDefini
 def adopt(tx: EngineTransaction, body: bytes) -> None:
     """Go on in `tx` with a transaction that another process began at the same seq.
 
-    A scan counts as one of the whole table: its predicate was not sent.
+    A scan counts as one of the whole table: its predicate was not sent. What fences its token is
+    what it found when it began, not what is known now.
 
     Raises:
         RequestError, TableNotFoundError, ConflictError: As of `decode`.
@@ -270,6 +266,7 @@ def adopt(tx: EngineTransaction, body: bytes) -> None:
             append_batch(own.whole(), part.table_schema, part.batch, part.codes, part.op, OWN_SEQ)
     if made.reads is not None:
         tx.note_reads(made.reads)
+    tx.note_app(made.claim, made.app_since)
 
 
 def commit(core: Core, write_set: WriteSet) -> Receipt | Recheck:

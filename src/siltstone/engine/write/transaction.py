@@ -21,7 +21,7 @@ from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog import definitions
 from siltstone.engine.catalog.table_schema import table_schema_of
 from siltstone.engine.commit.core import Core
-from siltstone.engine.commit.write_set import Part, ReadSet, Receipt, WriteSet, few_rows
+from siltstone.engine.commit.write_set import ReadSet, Receipt, WriteSet, few_rows
 from siltstone.engine.filter.filters import Filter
 from siltstone.engine.read.kept import keepers, kept_from, readable
 from siltstone.engine.read.reader import Reader
@@ -249,9 +249,21 @@ class EngineTransaction:
             self.rows.checks = self._reads or ReadSet(checked=now)
         self.rows.remember(self.rows.checks, table, reader, (), wanted)
 
-    def row_parts(self) -> tuple[list[Part], ReadSet | None]:
+    def note_app(self, claim: int | None, app_since: int | None) -> None:
+        """Let the commit be fenced as of what was known of its token's app elsewhere."""
+        self._claim, self._app_since = claim, app_since
+
+    def row_writes(self) -> WriteSet:
         """Return what it wrote and read so far, while that is rows of keyed tables alone."""
-        return self.rows.parts(self.catalog), self._reads
+        return WriteSet(
+            number=0,
+            read_seq=self.read_seq,
+            parts=self.rows.parts(self.catalog),
+            token=self._token,
+            claim=self._claim,
+            app_since=self._app_since,
+            reads=self._reads,
+        )
 
     def large_writes(self, bytes_min: int) -> list[KeyedWrites]:
         """Return its writes to each table that has so many bytes of them, a few rows apart."""

@@ -37,8 +37,9 @@ STAGED_BYTES_MIN = INLINE_BYTES_MAX
 
 @dataclass(frozen=True, slots=True)
 class StagedWrites:
-    """The jobs of a transaction, each with its one piece, or none yet."""
+    """The jobs of some writes of a transaction, each with its one piece, or none yet."""
 
+    writes: Sequence[KeyedWrites]
     jobs: Sequence[tuple[StageTask, list[Staged]]]
 
     def discard(self, here: LocalTransaction) -> None:
@@ -49,9 +50,9 @@ class StagedWrites:
 
 
 def staged(pool: ConnectionPool, here: LocalTransaction) -> StagedWrites | None:
-    """Stage the large writes of a transaction, which then no longer has them; None: it has none.
+    """Stage the large writes of a transaction, which still has them; None: it has none.
 
-    None also if they cannot be staged: the transaction keeps them.
+    None also if they cannot be staged.
     """
     large = here.large_writes(STAGED_BYTES_MIN)
     if not large:
@@ -72,9 +73,8 @@ def staged(pool: ConnectionPool, here: LocalTransaction) -> StagedWrites | None:
         return None
     finally:
         if not is_staged:
-            StagedWrites(jobs).discard(here)
-    here.let_go(large)
-    return StagedWrites(jobs)
+            StagedWrites(large, jobs).discard(here)
+    return StagedWrites(large, jobs)
 
 
 def _tasks(

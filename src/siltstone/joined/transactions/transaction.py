@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from siltstone.api.tables import TransactionTable
 from siltstone.api.transaction import Transaction
+from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.commit.core import Core
 from siltstone.engine.commit.write_set import Receipt
 from siltstone.engine.recover.nearby import AskOwner
@@ -118,10 +119,10 @@ class JoinedTransaction(Transaction):
         if here is None:
             return
         try:
-            parts, reads = here.row_parts()
+            made = here.row_writes()
             self._begin({**self._named, "read_seq": here.read_seq})
-            if parts or reads is not None:
-                sent = sent_writes.encoded(parts, reads, here.read_seq)
+            if made.parts or made.reads is not None or "token" in self._named:
+                sent = sent_writes.encode(made)
                 self._within(f"transaction/{self._key}/adopt", [sent], {})
         except SnapshotExpiredError as error:
             seq = here.read_seq
@@ -280,7 +281,13 @@ class JoinedTransaction(Transaction):
     def _commit_staged(self, here: LocalTransaction, staged: StagedWrites) -> Receipt:
         """Commit at the owner, with the files of what was written here."""
         try:
+            tables = here.rows.keyed_writes if self.closed is UNHEARD else ()
+            names = [catalogs.name_of(here.definition(each)) for each in tables]
+            here.let_go(staged.writes)
             self._move()
+            closed = self._pool.closed.intersection(names)
+            if closed:  # a first try, which hears of it just now
+                raise TableClosedError(min(closed))
             for task, pieces in staged.jobs:
                 ask(self, operation(Face.TRANSACTION, "attach"), task, pieces)
             return self._committed_there()
