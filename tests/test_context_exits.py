@@ -85,6 +85,9 @@ def test_only_what_ends_in_a_way_of_its_own_has_an_exit_of_its_own() -> None:
     assert found == {
         "DeferredSignals",  # puts the handlers of signals back, and calls those that were due
         "Lease",  # has no `close`: it is released
+        "StoreConnection",  # commits, and stays open, as one of sqlite3
+        "ShellSession",  # has no upkeep if something went wrong
+        "StoreSession",  # says errors as PEP 249 does
         "OpenJob",  # is kept for others if it finished a task
         "SparkTransaction",  # merges on Spark after the commit
         "Store",  # has no upkeep if the block raised

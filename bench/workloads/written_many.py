@@ -14,7 +14,6 @@ from pathlib import Path
 import duckdb
 import numpy as np
 import pyarrow as pa
-from deltalake import DeltaTable, write_deltalake
 
 import siltstone as st
 from bench.measure import timed
@@ -42,6 +41,8 @@ class WrittenMany:
         with duckdb.connect(str(_beside(peer, "duckdb"))) as native:
             native.execute("create table t (id bigint primary key, g bigint, price double)")
             native.execute("insert into t from rows")
+        from deltalake import write_deltalake
+
         shutil.rmtree(_beside(peer, "delta"), ignore_errors=True)
         write_deltalake(_beside(peer, "delta"), rows)
 
@@ -92,6 +93,8 @@ def _merge(db: st.Store, given: pa.Table) -> None:
 
 
 def _merge_delta(path: Path, given: pa.Table) -> None:
+    from deltalake import DeltaTable
+
     merge = DeltaTable(path).merge(given, "t.id = s.id", source_alias="s", target_alias="t")
     merge.when_matched_update({"price": "s.price"}).when_not_matched_insert_all().execute()
 

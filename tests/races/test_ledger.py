@@ -10,6 +10,7 @@ from tests.races import ledger
 
 ROOT = Path(__file__).parents[2]
 ELSEWHERE = {
+    "alter.after_values": "tests/maintenance/test_filled_columns_kill.py",
     "aside.after_link": "tests/namespace/test_external_versions.py",
     "aside.after_unlink": "tests/namespace/test_external_versions.py",
     "end.after_log": "tests/crash/test_end_kill.py",

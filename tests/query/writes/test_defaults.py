@@ -98,3 +98,12 @@ def test_returning_shows_the_defaults(db: st.Store) -> None:
     assert [(n, str(u), w) for _, n, u, w in found] == [
         (3, "00000000-0000-0000-0000-000000000007", b"ab")
     ]
+
+
+def test_excluded_has_the_defaults_of_columns_that_are_left_out(db: st.Store) -> None:
+    db.sql("create table c (id bigint primary key, n bigint default 7, s varchar, m bigint)")
+    db.sql("insert into c values (1, 1, 'a', 1)")
+    db.sql("insert into c (id) values (1) on conflict do update set n = excluded.n, s = excluded.s")
+    assert db["c"].get(1) == {"id": 1, "n": 7, "s": None, "m": 1}
+    db.sql("insert into c (id) values (1) on conflict do update set m = excluded.n + 1")
+    assert db["c"].get(1) == {"id": 1, "n": 7, "s": None, "m": 8}

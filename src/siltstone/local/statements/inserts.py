@@ -312,6 +312,7 @@ class _Inserting:
     def _set(self, new: pa.Table, existing: pa.Table) -> pa.Table:
         """Return the keys of the rows that exist, and what SET says of their columns."""
         key, names = list(self.table.primary_key), self._assigned()
+        new = completed(new, self.fields)  # `excluded` has defaults of columns that are left out
         plain = None if self.statement.where else self._excluded(names)
         if plain is not None and not set(names).intersection(key):
             chosen = new.select([*key, *plain])
@@ -324,7 +325,7 @@ class _Inserting:
                 *(f"{quoted(name)}.{quoted(each)}" for each in key),
                 *(each.value.text for each in self.statement.sets),
             ),
-            behind_conflict(key, self.fields.names, self.names, name, self.statement.where),
+            behind_conflict(key, self.fields.names, name, self.statement.where),
             self.statement.given,
         )
         rows = {ROWS: new, EXISTING: existing}
@@ -337,7 +338,8 @@ class _Inserting:
         """Return the columns of the new row that SET assigns as they are; None: other values."""
         found = list[str]()
         for name, each in zip(names, self.statement.sets, strict=True):
-            meant = [known for known in self.names if folded(known) == folded(each.value.excluded)]
+            word = folded(each.value.excluded)
+            meant = [known for known in self.fields.names if folded(known) == word]
             if not meant or self.fields.field(meant[0]).type != self.fields.field(name).type:
                 return None
             found += meant
