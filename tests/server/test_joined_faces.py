@@ -173,6 +173,12 @@ def test_composite_keys_of_all_kinds_are_found(both: Both) -> None:
     assert table.get(key) is None
 
 
+def claimed_at(db: object, claim: int) -> None:
+    assert isinstance(db, st.Store)
+    with db.transaction(token=("app", 1), claim=claim) as tx:
+        tx["t"].upsert({"id": 3, "v": 3})
+
+
 BAD: list[tuple[str, Callable[[object], object]]] = [
     ("unknown table", lambda db: db["nope"]),
     ("a name that is none", lambda db: db.create_table("_x", {"id": "int64"}, "id")),
@@ -202,6 +208,7 @@ BAD: list[tuple[str, Callable[[object], object]]] = [
     ("two pasts", lambda db: db.snapshot(seq=1, tag="x")),
     ("an isolation that is none", lambda db: db.transaction(isolation="maybe")),
     ("a token that is none", lambda db: db.transaction(token=("app",))),
+    ("a claim above all", lambda db: claimed_at(db, 1 << 70)),
     ("SQL that writes what does not fit", lambda db: db.sql("update t set id = id + 1")),
     ("SQL that writes, in a reader", lambda db: db.sql_reader("delete from t")),
     ("SQL with a typing error", lambda db: db.sql("selec 1")),

@@ -80,3 +80,27 @@ def test_an_app_that_was_forgotten_before_the_move_is_another_one(
     tx.rollback()
     assert owner["t"].count() == 2
     assert owner.token_apps()[0].batch == 1
+
+
+def test_one_whose_token_was_applied_meanwhile_never_reads_at_another_seq(both: Both) -> None:
+    """It runs again, and hears that its token was applied."""
+    owner, joined = both
+    tx = joined.transaction(token=("app", 1))
+    assert tx["t"].get(1) == {"id": 1, "v": 10}
+    with owner.transaction(token=("app", 1)) as other:
+        other["t"].update(1, v=11)
+    with pytest.raises(st.ConflictError, match="applied"):
+        move(tx)
+    with joined.transaction(token=("app", 1)) as again:
+        assert again.is_applied
+    assert again.seq == other.seq
+
+
+def test_many_rows_of_a_token_that_was_applied_meanwhile_return_its_receipt(both: Both) -> None:
+    owner, joined = both
+    tx = joined.transaction(token=("app", 1))
+    many(tx)
+    with owner.transaction(token=("app", 1)) as other:
+        few(other)
+    assert tx.commit().seq == other.seq
+    assert owner["t"].count() == 3

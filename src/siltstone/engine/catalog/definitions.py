@@ -428,7 +428,7 @@ def check_claim(claim: object, token: group.Token | None) -> None:
     """Check that a claim is valid and that its transaction has a token."""
     if claim is None:
         return
-    if not isinstance(claim, int) or isinstance(claim, bool) or claim < 0:
+    if not isinstance(claim, int) or isinstance(claim, bool) or not 0 <= claim < 1 << 63:
         raise RequestError(f"a claim must be a result of `claim(app)`; got {claim!r}")
     if token is None:
         raise RequestError("a claim belongs to the app of a token; the transaction has none")

@@ -109,11 +109,13 @@ class JoinedTransaction(Transaction):
         self._pool.closed = frozenset(found.get("closed", ()))
         self._abandoned = weakref.finalize(self, self._home.close)
 
-    def _move(self) -> None:
+    def _move(self, *, to_commit: bool = False) -> None:
         """Go on at the owner, if it runs here.
 
         Raises:
             ConflictError: The owner does not keep its seq any more, or another table is there now.
+                Or its token was applied meanwhile, and it would read at another seq; not if it only
+                moves `to_commit`, which returns the old receipt.
         """
         here = self.near
         if here is None:
@@ -121,6 +123,9 @@ class JoinedTransaction(Transaction):
         try:
             made = here.row_writes()
             self._begin({**self._named, "read_seq": here.read_seq})
+            if self.read_seq != here.read_seq and not to_commit:
+                explained = "its token was applied meanwhile; run it again"
+                raise ConflictError("*", "*", here.read_seq, self.read_seq, explained=explained)
             if made.parts or made.reads is not None or "token" in self._named:
                 sent = sent_writes.encode(made)
                 self._within(f"transaction/{self._key}/adopt", [sent], {})
@@ -284,7 +289,7 @@ class JoinedTransaction(Transaction):
             tables = here.rows.keyed_writes if self.closed is UNHEARD else ()
             names = [catalogs.name_of(here.definition(each)) for each in tables]
             here.let_go(staged.writes)
-            self._move()
+            self._move(to_commit=True)
             closed = self._pool.closed.intersection(names)
             if closed:  # a first try, which hears of it just now
                 raise TableClosedError(min(closed))
