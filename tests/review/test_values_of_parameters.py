@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import siltstone as st
@@ -54,3 +55,16 @@ def test_names_of_parameters_are_as_duckdb_tells_them_apart(db: st.Store) -> Non
     assert db.sql(query, {"then": seq}).fetchall() == [(1.0,)]
     both = "select f, $then from t at (version => $Then)"
     assert db.sql(both, {"THEN": seq}).fetchall() == [(1.0, seq)]
+
+
+@pytest.mark.parametrize(
+    "given", [[1.0, math.nan], (math.nan,), [[math.nan]], {"x": math.nan}, np.array([1, math.nan])]
+)
+def test_a_nan_within_a_parameter_is_refused_and_no_null(db: st.Store, given: Any) -> None:
+    db.create_table("lists", {"id": "int64", "v": "list<float64>"}, primary_key="id")
+    seq = db.seq
+    for statement in ("insert into lists values (1, ?)", "select ?", "select 1 where ? is null"):
+        with pytest.raises(st.RequestError, match="takes a NaN within a list or a struct for NULL"):
+            db.sql(statement, [given])
+    assert db.seq == seq
+    assert math.isnan(db.sql("select ?::double", [math.nan]).fetchone()[0])  # type: ignore[index]
