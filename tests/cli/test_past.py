@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import siltstone as st
+from siltstone.cli.commands import tables
 from siltstone.cli.exits import Exit
 from tests.cli.shell import Shell
 
@@ -71,6 +72,22 @@ def test_an_undo_of_what_others_wrote_is_refused_in_the_words_of_the_options(
     assert orders("undo", "orders", "--to", "2", "--yes", "--force", "--quiet") == 0
     assert not orders.out
     assert orders.json("diff", "2")[0]["removed"] == 0  # type: ignore[index]
+
+
+@pytest.mark.parametrize("force", [[], ["--force"]])
+def test_an_undo_takes_nothing_that_comes_while_its_user_reads(
+    orders: Shell, monkeypatch: pytest.MonkeyPatch, force: list[str]
+) -> None:
+    with st.connect(orders.db) as db:
+        db.serve_local()
+
+        def answer(_: str, *, yes: bool) -> None:
+            assert not yes
+            db["orders"].insert({"id": 1, "total": 7.0})  # the row that would be put back
+
+        monkeypatch.setattr(tables, "confirm", answer)
+        assert orders("undo", "orders", "--to", "2", *force) == Exit.CONFLICT
+        assert db["orders"].get(1) == {"id": 1, "total": 7.0}
 
 
 def test_a_plain_table_and_a_dropped_one_are_put_back(orders: Shell) -> None:

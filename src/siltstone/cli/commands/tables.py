@@ -158,7 +158,7 @@ def undo(
     try:
         with writing(db) as store:
             if force and until is None:
-                moments["until"] = store.seq  # not what comes while the user reads
+                moments["until"], force = store.seq, False  # not what comes while the user reads
             rows = _would_put_back(store, table, moments, force=force)
             if dry_run:
                 emit_record({"table": table, "rows": rows}, form)

@@ -37,7 +37,7 @@ from siltstone.engine.read.view import State
 from siltstone.engine.write.stage_task import Staged, StageTask, begin
 from siltstone.errors import ConflictError, LimitError, RequestError
 from siltstone.formats.keys import KeyCodec
-from siltstone.formats.manifest import TableDefinition
+from siltstone.formats.manifest import Schema, TableDefinition
 from siltstone.local.past.moments import seq_of
 from siltstone.query.diff.table_diff import NEW, OLD, TwoStates, as_structs
 from siltstone.query.diff.tables import DiffOfStates
@@ -146,10 +146,9 @@ class PutBack:
                 f"another table is called {name!r} now than at seq {first}: rename it, and call"
                 " this again"
             )
-        then = table_schema_of(catalogs.schema_of(table, first))
-        before = {field.name: field.type for field in then.arrow}
-        after = {field.name: field.type for field in now.schema}
-        if before != after or (then.keys.names if then.keys else ()) != now.primary_key:
+        then = catalogs.schema_of(table, first)
+        present = catalogs.schema_of(cast("Any", self.tx).definition(now.id))
+        if _columns(then) != _columns(present) or then.key != present.key:
             raise RequestError(
                 f"the columns of {name!r} are others than at seq {first}, and only rows are put"
                 f" back: write those that you need with sql(), which reads the table of then as"
@@ -310,6 +309,11 @@ class PutBack:
         for task, staged in self.staged:
             task.discard(staged)
         self.staged.clear()
+
+
+def _columns(schema: Schema) -> dict[str, object]:
+    """Return what each name stands for: with a key a column by its id, as a diff has them."""
+    return {each.name: each.id if schema.key else each.type for each in schema.columns}
 
 
 def _rows(batch: pa.RecordBatch, fields: pa.Schema) -> pa.RecordBatch:

@@ -50,7 +50,8 @@ def _value(field: pa.Field) -> ValueText:
 
 def _expression(text: str, kind: Any) -> str:
     """Return the expression of DuckDB for a default."""
-    literal = "'" + text.replace("'", "''") + "'"
+    quoted = text.replace("'", "''").replace("\0", "' || chr(0) || '")  # a null ends a statement
+    literal = f"'{quoted}'"
     if is_uuid(kind):
         return f"CAST({literal} AS UUID)"
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):

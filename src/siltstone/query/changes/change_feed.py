@@ -109,9 +109,14 @@ class ChangeFeed:
 
 
 def feed_fields(table_schema: TableSchema) -> pa.Schema:
-    """Return the columns of a feed: `_seq`, `_op`, and the table's."""
+    """Return the columns of a feed: `_seq`, `_op`, and the table's.
+
+    Only the key is never null: deletes have no values, nor had rows of before NOT NULL.
+    """
     marks = [pa.field("_seq", pa.int64()), pa.field("_op", pa.string())]
-    return pa.schema([*marks, *table_schema.arrow])
+    key = table_schema.codec.names
+    columns = [field.with_nullable(field.name not in key) for field in table_schema.arrow]
+    return pa.schema([*marks, *columns])
 
 
 @dataclass(frozen=True, slots=True)

@@ -336,14 +336,15 @@ class Statement:
             return self._watch.reason
         if str(error).startswith(_INTERRUPTED):
             return KeyboardInterrupt()
-        if not isinstance(error, duckdb.Error | pa.ArrowException | OSError | MemoryError):
+        text = _message_of(error)
+        if text is None:
             return None
         for table in self._tables:
             for failure in table.failures:
                 return failure
         is_memory = isinstance(error, duckdb.OutOfMemoryException | MemoryError)
-        if not is_memory and "Out of Memory Error" not in str(error):
-            return self._refused(str(error))
+        if not is_memory and "Out of Memory Error" not in text:
+            return self._refused(text)
         return self._too_large()
 
     def _refused(self, text: str) -> RequestError:
@@ -365,6 +366,16 @@ class Statement:
             f" sql_temp_bytes_max ({temp}); read fewer rows or columns, or raise them",
             memory,
         )
+
+
+def _message_of(error: Exception) -> str | None:
+    """Return what DuckDB or Arrow says; None: it is an error of something else."""
+    import duckdb  # noqa: PLC0415 (it is there)
+
+    if isinstance(error, UnicodeDecodeError) and b" Error: " in error.object[:40]:
+        return error.object.decode(errors="replace")  # a message of DuckDB that quotes bytes
+    is_known = isinstance(error, duckdb.Error | pa.ArrowException | OSError | MemoryError)
+    return str(error) if is_known else None
 
 
 def _shielded_from_the_start(source: Scannable, *, may_filter: bool) -> list[str]:

@@ -65,6 +65,9 @@ class TakenValues:
 
     def __init__(self, tokens: list[Any], parameters: Parameters, what: str) -> None:
         self._parameters, self._what = parameters, what
+        self._given: Any = parameters
+        if isinstance(parameters, Mapping):  # DuckDB takes $Name and $name for one
+            self._given = {name.lower(): value for name, value in parameters.items()}
         self._keys = dict[int, int | str]()
         """By the place of the token: which one it is."""
         marks = 0
@@ -75,7 +78,7 @@ class TakenValues:
             elif kind_of(token) == "PARAMETER" and place + 1 < len(tokens):
                 text = tokens[place + 1].text
                 is_number = text.isdecimal() and not isinstance(parameters, Mapping)
-                self._keys[place] = int(text) - 1 if is_number else text
+                self._keys[place] = int(text) - 1 if is_number else text.lower()
         self._has_marks = marks > 0
 
     def within(self, first: int, last: int) -> Iterator[object]:
@@ -83,9 +86,8 @@ class TakenValues:
         return (self._of(key) for place, key in self._keys.items() if first < place < last)
 
     def _of(self, key: int | str) -> object:
-        given: Any = self._parameters
         try:
-            return given[key]
+            return self._given[key]
         except (TypeError, KeyError, IndexError):
             shown = f"${key}" if isinstance(key, str) else f"number {key + 1}"
             raise RequestError(f"the parameter {shown} of {self._what} was not given") from None
@@ -105,7 +107,8 @@ class TakenValues:
         if not taken or self._parameters is None:
             return self._parameters
         if isinstance(self._parameters, Mapping):
-            return {key: v for key, v in self._parameters.items() if key not in taken} or None
+            given = self._parameters.items()
+            return {name: value for name, value in given if name.lower() not in taken} or None
         kept = [(key, v) for key, v in enumerate(self._parameters) if key not in taken]
         if self._has_marks:
             return [value for _, value in kept] or None

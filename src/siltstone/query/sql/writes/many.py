@@ -11,6 +11,7 @@ rows before it wrote.
 from __future__ import annotations
 
 import datetime as dt
+import math
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -129,6 +130,8 @@ def _has_one_type(column: Sequence[Any]) -> bool:
         return False
     if types == {int}:
         return all(value is None or -(1 << 63) <= value < 1 << 63 for value in column)
+    if types == {float}:  # a NaN in a list is NULL for DuckDB
+        return not any(value is not None and math.isnan(value) for value in column)
     if types <= {dt.datetime, dt.time}:
         return len({value.tzinfo is None for value in column if value is not None}) <= 1
     return True
