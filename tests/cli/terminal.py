@@ -23,6 +23,8 @@ LONG = "select count(*) from range(10000000000) a, range(10000000000) b;"
 _BOUND_S = 60
 _READ_S = 0.2
 
+_NOT_KEPT = ("SILTSTONE", "COLUMNS", "LINES")
+
 
 class _Screen(pyte.HistoryScreen):
     """A screen that remembers all lines, and answers where its cursor is."""
@@ -57,7 +59,8 @@ class Terminal:
         self.screen = _Screen(width, height)
         self._stream = pyte.ByteStream(self.screen)
         self.raw = b""
-        kept = {name: each for name, each in os.environ.items() if not name.startswith("SILTSTONE")}
+        # Processes of pytest-xdist have a width of theirs in COLUMNS.
+        kept = {name: each for name, each in os.environ.items() if not name.startswith(_NOT_KEPT)}
         environment = {
             **kept,
             "TERM": "xterm-256color",

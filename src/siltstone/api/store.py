@@ -225,8 +225,8 @@ class Store(TableDefinitions[Table, results.Receipt]):
 
         Raises:
             RequestError: There is no such app.
-            BusyError: A transaction with a token of the app is open; nothing was forgotten. One that
-                runs in a joined process is not known here: its commit ends with FencedError.
+            BusyError: A transaction with a token of the app is open; nothing was forgotten. If it
+                runs in a joined process, that is not known: its commit ends with FencedError.
 
         Examples:
             >>> receipt = db.claim("nightly"), db.forget_token_app("nightly")
