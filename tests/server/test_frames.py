@@ -105,6 +105,9 @@ def test_a_row_that_is_refused_does_not_disturb_its_group(
 def test_connections_have_their_turns_one_after_the_other(door: Door) -> None:
     """However much one of them sends ahead: none waits for what came behind its own request."""
     many, wires = 12, [door.wire() for _ in range(4)]
+    for wire in wires:  # a connection has turns from when it was accepted
+        upsert(door, wire, {"id": 1, "v": "a"})
+        seq_of(wire.told())
     with held(door.db):
         for place, wire in enumerate(wires):
             for number in range(many):
