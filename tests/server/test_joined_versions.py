@@ -112,7 +112,8 @@ def test_a_server_that_knows_no_joined_clients_is_refused_with_what_it_said() ->
 
 
 def test_an_owner_that_speaks_http_on_its_socket_is_an_older_siltstone() -> None:
-    refused = pytest.raises(st.RequestError, match=r"version 4 .* or an older one.* 5; use one")
+    words = f"version 4 .* or an older one.* {protocol.VERSION}; use one"
+    refused = pytest.raises(st.RequestError, match=words)
     with _owner_of(_http(b"this is no HTTP request", "400 Bad Request")) as (join, asked), refused:
         join()
     assert len(asked) == 1
@@ -137,10 +138,14 @@ def test_an_older_siltstone_that_asks_by_http_gets_its_error_as_that_reads_it(
     assert b"content-length: %d\r\n" % len(body) in head
     error = refused(400, body)
     assert isinstance(error, st.RequestError)
-    assert "speaks version 5 of the protocol, this siltstone 4" in str(error)
+    said = f"speaks version {protocol.VERSION} of the protocol, this siltstone 4"
+    assert said in str(error)
 
 
-@pytest.mark.parametrize("opening", [b"siltstone rpc 6\n", b"\x16\x03\x01 hello"])
+NEXT_OPENING = b"siltstone rpc %d\n" % (protocol.VERSION + 1)
+
+
+@pytest.mark.parametrize("opening", [NEXT_OPENING, b"\x16\x03\x01 hello"])
 def test_what_opens_a_connection_in_another_way_is_refused_and_the_connection_ends(
     tmp_path: Path, opening: bytes
 ) -> None:

@@ -1,6 +1,6 @@
 r"""Frame: one request, or one piece of an answer, on the socket of an owner on this machine.
 
-    opening    b"siltstone rpc 5\n", once, before the first request of a connection
+    opening    b"siltstone rpc 6\n", once, before the first request of a connection
     request    u32  bytes that follow
                u16  bytes of the head
                head: msgpack [path, media type, id, transaction, snapshot]; "" where there is none
