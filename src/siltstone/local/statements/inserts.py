@@ -324,10 +324,10 @@ class _Inserting:
                 *(f"{quoted(name)}.{quoted(each)}" for each in key),
                 *(each.value.text for each in self.statement.sets),
             ),
-            behind_conflict(key, self.fields.names, self.names, name, self.statement.where),
+            behind_conflict(key, self.fields.names, name, self.statement.where),
             self.statement.given,
         )
-        rows = {ROWS: new, EXISTING: existing}
+        rows = {ROWS: completed(new, self.fields), EXISTING: existing}
         return assigned(self.run, "ON CONFLICT", query, self.fields, key, rows)
 
     def _assigned(self) -> list[str]:

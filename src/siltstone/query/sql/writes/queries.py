@@ -218,19 +218,16 @@ def nulls_of(types: Sequence[str]) -> str:
     return f"SELECT {nulls} LIMIT 0"
 
 
-def behind_conflict(
-    key: Sequence[str], names: Sequence[str], given: Sequence[str], table: str, where: str
-) -> str:
+def behind_conflict(key: Sequence[str], names: Sequence[str], table: str, where: str) -> str:
     """Return FROM and WHERE of what DO UPDATE reads: the new rows, each as `excluded`, and the old.
 
     Args:
         key: The columns of the key.
         names: All columns.
-        given: Those that the new rows have.
         table: The name by which expressions call the table.
         where: The condition of DO UPDATE.
     """
-    members = ", ".join(f"{quoted(n)}: {quoted(n) if n in given else 'NULL'}" for n in names)
+    members = ", ".join(f"{quoted(n)}: {quoted(n)}" for n in names)
     on = " AND ".join(f"{quoted(table)}.{quoted(n)} = new.excluded.{quoted(n)}" for n in key)
     new = f"(SELECT {{{members}}} AS excluded FROM {quoted(ROWS)}) AS new"
     old = f"{quoted(EXISTING)} AS {quoted(table)}"
