@@ -68,3 +68,10 @@ def test_a_nan_within_a_parameter_is_refused_and_no_null(db: st.Store, given: An
             db.sql(statement, [given])
     assert db.seq == seq
     assert math.isnan(db.sql("select ?::double", [math.nan]).fetchone()[0])  # type: ignore[index]
+
+
+def test_a_list_within_itself_is_refused(db: st.Store) -> None:
+    endless: list[Any] = []
+    endless.append(endless)
+    with pytest.raises(st.RequestError, match="within each other too often"):
+        db.sql("select ?", [endless])

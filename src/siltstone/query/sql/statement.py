@@ -38,6 +38,7 @@ from siltstone.query.sql import half_floats, shielded
 from siltstone.query.sql.dataset import Columns, Filter, InMemory, Scannable, SnapshotDataset
 from siltstone.query.sql.duckdbs import versions
 from siltstone.query.sql.duckdbs.instances import give_back, lent
+from siltstone.query.sql.duckdbs.parameters import refuse_lost
 from siltstone.query.sql.duckdbs.watch import Watched
 from siltstone.query.sql.shielded import quoted
 from siltstone.query.sql.taken.moments import parts_of
@@ -262,6 +263,7 @@ class Statement:
 
     def _begun(self, sql: str, parameters: Any) -> tuple[list[str], pa.RecordBatchReader]:
         """Run the query up to its first rows, again if a filter cannot be pushed."""
+        refuse_lost(parameters)
         try:
             return self._run(sql, parameters)
         except Exception as error:
