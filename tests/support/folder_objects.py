@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote, unquote
 
-from siltstone.storage.objects.server import Exists, Found, Head, Streamed
+from siltstone.storage.objects.server import Exists, FoundObject, ObjectHead, Streamed
 
 
 class FolderServer:
@@ -44,15 +44,15 @@ class FolderServer:
     def put_streamed(self, key: str, body: Streamed) -> str:
         return self.put(key, b"".join(body.parts()))
 
-    def get(self, key: str, start: int = 0, end: int | None = None) -> Found | None:
+    def get(self, key: str, start: int = 0, end: int | None = None) -> FoundObject | None:
         data = self._read(key)
-        return None if data is None else Found(data[start:end], self._head(key, data))
+        return None if data is None else FoundObject(data[start:end], self._head(key, data))
 
-    def head(self, key: str) -> Head | None:
+    def head(self, key: str) -> ObjectHead | None:
         data = self._read(key)
         return None if data is None else self._head(key, data)
 
-    def list_after(self, prefix: str, after: str) -> Iterator[list[Head]]:
+    def list_after(self, prefix: str, after: str) -> Iterator[list[ObjectHead]]:
         keys = sorted(unquote(each.name) for each in self._folder.iterdir() if each.name[0] != ".")
         found = [self.head(key) for key in keys if key.startswith(prefix) and key > after]
         if found:
@@ -70,8 +70,8 @@ class FolderServer:
         except FileNotFoundError:
             return None
 
-    def _head(self, key: str, data: bytes) -> Head:
-        return Head(key, len(data), _etag(data), self._path(key).stat().st_mtime)
+    def _head(self, key: str, data: bytes) -> ObjectHead:
+        return ObjectHead(key, len(data), _etag(data), self._path(key).stat().st_mtime)
 
     @contextmanager
     def _locked(self) -> Generator[None]:

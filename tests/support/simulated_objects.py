@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from siltstone.errors import UnavailableError
-from siltstone.storage.objects.server import Exists, Found, Head, Streamed, Unanswered
+from siltstone.storage.objects.server import Exists, FoundObject, ObjectHead, Streamed, Unanswered
 
 
 class SimulatedKill(BaseException):
@@ -49,7 +49,7 @@ class SimBucket:
 
 @dataclass
 class SimServer:
-    """A `Server` of one process at the prefix `below` of a bucket."""
+    """A `BucketServer` of one process at the prefix `below` of a bucket."""
 
     bucket: SimBucket = field(default_factory=SimBucket)
     faults: dict[int, Fault] = field(default_factory=dict)
@@ -90,22 +90,24 @@ class SimServer:
         self.bucket.objects[self.below + key] = (data, self.bucket.now())
         return _etag(data)
 
-    def get(self, key: str, start: int = 0, end: int | None = None) -> Found | None:
-        def get() -> Found | None:
+    def get(self, key: str, start: int = 0, end: int | None = None) -> FoundObject | None:
+        def get() -> FoundObject | None:
             found = self.bucket.objects.get(self.below + key)
-            return None if found is None else Found(found[0][start:end], self._head(key, found))
+            return (
+                None if found is None else FoundObject(found[0][start:end], self._head(key, found))
+            )
 
         return self._do(f"get {key}", get)
 
-    def head(self, key: str) -> Head | None:
-        def head() -> Head | None:
+    def head(self, key: str) -> ObjectHead | None:
+        def head() -> ObjectHead | None:
             found = self.bucket.objects.get(self.below + key)
             return None if found is None else self._head(key, found)
 
         return self._do(f"head {key}", head)
 
-    def list_after(self, prefix: str, after: str) -> Iterator[list[Head]]:
-        def following(last: str) -> list[Head]:
+    def list_after(self, prefix: str, after: str) -> Iterator[list[ObjectHead]]:
+        def following(last: str) -> list[ObjectHead]:
             mine = {
                 key.removeprefix(self.below): found
                 for key, found in self.bucket.objects.items()
@@ -121,8 +123,8 @@ class SimServer:
     def delete(self, key: str) -> None:
         self._do(f"delete {key}", lambda: self.bucket.objects.pop(self.below + key, None))
 
-    def _head(self, key: str, found: tuple[bytes, float]) -> Head:
-        return Head(key, len(found[0]), _etag(found[0]), found[1])
+    def _head(self, key: str, found: tuple[bytes, float]) -> ObjectHead:
+        return ObjectHead(key, len(found[0]), _etag(found[0]), found[1])
 
     def _do(self, what: str, request: Callable[[], Any]) -> Any:
         with self.bucket.lock:
@@ -158,8 +160,8 @@ class SimServer:
             raise Unanswered(fault.value)
         if fault is Fault.TWICE:
             return request()
-        if fault is Fault.HALF and isinstance(done, Found):
-            return Found(done.data[: len(done.data) // 2], done.head)
+        if fault is Fault.HALF and isinstance(done, FoundObject):
+            return FoundObject(done.data[: len(done.data) // 2], done.head)
         return done
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from siltstone.storage.objects.bucket_url import BucketUrl
 from siltstone.storage.objects.obstore_server import ObstoreServer
-from siltstone.storage.objects.server import Server
+from siltstone.storage.objects.server import BucketServer
 from tests.support import bucket_servers
 from tests.support.bucket_servers import RunningServer
 from tests.support.folder_objects import FolderServer
@@ -34,7 +34,7 @@ def real(
 @pytest.fixture(scope="module", params=ALL)
 def make_server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Callable[[], Server]]:
+) -> Iterator[Callable[[], BucketServer]]:
     """Return what makes servers of the test's own, at an empty prefix of the same bucket each."""
     if request.param == "simulated":
         yield SimServer

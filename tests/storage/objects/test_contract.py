@@ -14,7 +14,7 @@ from siltstone.storage.objects.objects import (
     side_by_side,
 )
 from siltstone.storage.objects.probe import probe
-from siltstone.storage.objects.server import PART_BYTES, Server, Streamed
+from siltstone.storage.objects.server import PART_BYTES, BucketServer, Streamed
 from tests.nightly import by_day
 
 RACES = by_day(4, 100)
@@ -22,7 +22,7 @@ CLIENTS = 16
 
 
 @pytest.fixture
-def objects(make_server: Callable[[], Server]) -> Objects:
+def objects(make_server: Callable[[], BucketServer]) -> Objects:
     return Objects(make_server())
 
 
@@ -112,7 +112,7 @@ def test_a_large_object_is_put_in_parts_and_is_whole_or_absent(objects: Objects)
 
 
 def test_of_racing_first_puts_exactly_one_is_made(
-    make_server: Callable[[], Server],
+    make_server: Callable[[], BucketServer],
 ) -> None:
     objects = Objects(make_server())
     for race in range(RACES):

@@ -25,7 +25,14 @@ from itertools import chain, islice, repeat
 from typing import TypeVar
 
 from siltstone.errors import UnavailableError
-from siltstone.storage.objects.server import Exists, Found, Head, Server, Streamed, Unanswered
+from siltstone.storage.objects.server import (
+    BucketServer,
+    Exists,
+    FoundObject,
+    ObjectHead,
+    Streamed,
+    Unanswered,
+)
 
 GIVE_UP_S = 60.0
 FIRST_GIVE_UP_S = 5.0
@@ -47,17 +54,17 @@ class Made:
 class Taken:
     """The key belongs to another put; the object is as it was when it was looked at."""
 
-    found: Found
+    found: FoundObject
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
     """The object changed, or is gone; nothing was put."""
 
-    found: Found | None
+    found: FoundObject | None
 
 
-class Counts:
+class RequestCounts:
     """Requests by caller and kind. Threads may share it."""
 
     def __init__(self) -> None:
@@ -89,12 +96,12 @@ class Objects:
     `caller` says in the counts for what the requests are.
     """
 
-    server: Server
+    server: BucketServer
     caller: str = ""
     clock: Callable[[], float] = time.monotonic
     pause: Callable[[float], object] = time.sleep
     give_up_s: float = GIVE_UP_S
-    counts: Counts = field(default_factory=Counts)
+    counts: RequestCounts = field(default_factory=RequestCounts)
 
     def __reduce__(self) -> str | tuple[object, ...]:
         raise TypeError(f"{self.url} is opened by each process: what has credentials never travels")
@@ -158,7 +165,7 @@ class Objects:
             return self._answer(lambda: self.server.put_streamed(key, body), "put", key)
         return self._answer(lambda: self.server.put(key, body), "put", key)
 
-    def get(self, key: str) -> Found | None:
+    def get(self, key: str) -> FoundObject | None:
         """Return an object; None: there is none.
 
         Raises:
@@ -166,16 +173,16 @@ class Objects:
         """
         return self._answer(lambda: _whole(self.server.get(key), 0, None), "get", key)
 
-    def get_range(self, key: str, start: int, end: int) -> Found | None:
+    def get_range(self, key: str, start: int, end: int) -> FoundObject | None:
         """Return the bytes from `start` to before `end`, fewer at the end of the object."""
         return self._answer(
             lambda: _whole(self.server.get(key, start, end), start, end), "get", key
         )
 
-    def head(self, key: str) -> Head | None:
+    def head(self, key: str) -> ObjectHead | None:
         return self._answer(lambda: self.server.head(key), "head", key)
 
-    def list_after(self, prefix: str, after: str = "") -> Iterator[Head]:
+    def list_after(self, prefix: str, after: str = "") -> Iterator[ObjectHead]:
         """Yield the objects whose keys begin with `prefix` and are above `after`, in their order.
 
         Raises:
@@ -235,11 +242,11 @@ class Objects:
 class _Pages:
     """The pages of a list, which goes on behind the last one after a page without an answer."""
 
-    def __init__(self, server: Server, prefix: str, after: str) -> None:
+    def __init__(self, server: BucketServer, prefix: str, after: str) -> None:
         self._server, self._prefix, self._last = server, prefix, after
-        self._pages: Iterator[list[Head]] | None = None
+        self._pages: Iterator[list[ObjectHead]] | None = None
 
-    def following(self) -> list[Head]:
+    def following(self) -> list[ObjectHead]:
         """Return the next page; empty at the end."""
         if self._pages is None:
             self._pages = self._server.list_after(self._prefix, self._last)
@@ -253,7 +260,7 @@ class _Pages:
         return found
 
 
-def _whole(found: Found | None, start: int, end: int | None) -> Found | None:
+def _whole(found: FoundObject | None, start: int, end: int | None) -> FoundObject | None:
     """Refuse a body that is shorter, or longer, than the object: the connection broke."""
     if found is not None:
         last = found.head.size if end is None else min(end, found.head.size)

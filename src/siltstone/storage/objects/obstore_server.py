@@ -18,7 +18,14 @@ from typing import Any, TypeVar
 from siltstone.errors import RequestError, UnavailableError
 from siltstone.process.extras import imported
 from siltstone.storage.objects.bucket_url import BucketUrl
-from siltstone.storage.objects.server import PART_BYTES, Exists, Found, Head, Streamed, Unanswered
+from siltstone.storage.objects.server import (
+    PART_BYTES,
+    Exists,
+    FoundObject,
+    ObjectHead,
+    Streamed,
+    Unanswered,
+)
 
 _PARTS_MAX = 9_000
 _LIST_KEYS = 1_000
@@ -88,19 +95,19 @@ class ObstoreServer:
             )
         return done["e_tag"] or ""
 
-    def get(self, key: str, start: int = 0, end: int | None = None) -> Found | None:
+    def get(self, key: str, start: int = 0, end: int | None = None) -> FoundObject | None:
         options = None if end is None else {"range": (start, end)}
 
-        def get() -> Found:
+        def get() -> FoundObject:
             answer = self._obstore.get(self._store, key, options=options)
-            return Found(answer.bytes().to_bytes(), _head(answer.meta))
+            return FoundObject(answer.bytes().to_bytes(), _head(answer.meta))
 
         return self._unless_absent(get, "get", key)
 
-    def head(self, key: str) -> Head | None:
+    def head(self, key: str) -> ObjectHead | None:
         return self._unless_absent(lambda: _head(self._obstore.head(self._store, key)), "get", key)
 
-    def list_after(self, prefix: str, after: str) -> Iterator[list[Head]]:
+    def list_after(self, prefix: str, after: str) -> Iterator[list[ObjectHead]]:
         with self._answered("list", prefix):
             pages = self._obstore.list(
                 self._store, prefix or None, offset=after or None, chunk_size=_LIST_KEYS
@@ -169,9 +176,9 @@ def endpoint_of(settings: Mapping[str, str], environment: Mapping[str, str]) -> 
     return given or next((environment[each] for each in _ENDPOINTS if environment.get(each)), "")
 
 
-def _head(meta: Mapping[str, Any]) -> Head:
+def _head(meta: Mapping[str, Any]) -> ObjectHead:
     modified = meta["last_modified"].timestamp()
-    return Head(meta["path"], meta["size"], meta["e_tag"] or "", modified)
+    return ObjectHead(meta["path"], meta["size"], meta["e_tag"] or "", modified)
 
 
 def _asked_the_machine(error: BaseException) -> bool:

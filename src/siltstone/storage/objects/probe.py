@@ -26,9 +26,9 @@ CLOCK_S_MAX = 60.0
 _ASK_S = 5.0
 _SEAWEED_LEAST = (4, 17)
 _PROVIDERS = {
-    "s3": ("amazonaws.com", "r2.cloudflarestorage.com"),
-    "az": ("core.windows.net",),
-    "gs": ("googleapis.com",),
+    "s3": (".amazonaws.com", ".r2.cloudflarestorage.com"),
+    "az": (".core.windows.net",),
+    "gs": (".googleapis.com",),
 }
 
 
@@ -41,18 +41,18 @@ def require_known(url: BucketUrl, endpoint: str, is_trusted: bool) -> str:
         is_trusted: The caller vouches for any other.
 
     Raises:
-        UnavailableError: It is none of these.
+        UnavailableError: Nobody vouches for the server.
     """
     host = re.sub(r"^\w+://|[:/].*$", "", endpoint)
-    if not endpoint or host.endswith(_PROVIDERS[url.scheme]):
-        return host or _PROVIDERS[url.scheme][0]
+    if not endpoint or f".{host}".endswith(_PROVIDERS[url.scheme]):
+        return host or _PROVIDERS[url.scheme][0].strip(".")
     name = server_name(endpoint)
     if is_trusted or _is_known(name):
         return name or host
     raise UnavailableError(
-        f"the server at {endpoint} ({name or 'it gives no name'}) is not known to put an object"
-        " only if it is absent, whatever else is running: see docs/operating.md; if you know that"
-        " it does, say trust_conditional_puts"
+        f"the server at {endpoint} ({name or 'it gives no name'}) may not put an object only if it"
+        " is absent, whatever else is running; docs/operating.md names servers that do; if it"
+        " does, say trust_conditional_puts"
     )
 
 

@@ -2,7 +2,7 @@
 
 An answer is one of these: a value; None, where no object has the key; `Exists`, where a condition
 did not hold; an error of siltstone, which another try would get, too; and `Unanswered`. After that
-one nobody knows whether the request was done, or will be done in a minute.
+one the request may be done, not be done, or be done in a minute.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Exists(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class ObjectHead:
     """An object: its key below the prefix, bytes, ETag, seconds since 1970 by the server's time."""
 
     key: str
@@ -34,11 +34,11 @@ class Head:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundObject:
     """The bytes of an object, or of a range of it; `head` is of all of it."""
 
     data: bytes
-    head: Head
+    head: ObjectHead
 
     @property
     def etag(self) -> str:
@@ -53,7 +53,7 @@ class Streamed:
     parts: Callable[[], Iterator[bytes]]
 
 
-class Server(Protocol):
+class BucketServer(Protocol):
     """The requests. Every method may raise `Unanswered`, and errors as the module says."""
 
     @property
@@ -75,13 +75,13 @@ class Server(Protocol):
         """Put a large object, whole or not at all; it replaces one of the same key."""
         ...
 
-    def get(self, key: str, start: int = 0, end: int | None = None) -> Found | None:
+    def get(self, key: str, start: int = 0, end: int | None = None) -> FoundObject | None:
         """Return the bytes from `start` to `end`; perhaps fewer, if the connection broke."""
         ...
 
-    def head(self, key: str) -> Head | None: ...
+    def head(self, key: str) -> ObjectHead | None: ...
 
-    def list_after(self, prefix: str, after: str) -> Iterator[list[Head]]:
+    def list_after(self, prefix: str, after: str) -> Iterator[list[ObjectHead]]:
         """Yield the objects whose keys begin with `prefix` and are above `after`, in their order.
 
         One request a page. `prefix` is empty or ends in a slash.
