@@ -74,7 +74,10 @@ class SimServer:
             self.late.pop(0)()
 
     def put(self, key: str, data: bytes, *, is_new: bool = False, etag: str | None = None) -> str:
-        return self._do(f"put {key}", lambda: self._put(key, bytes(data), is_new, etag))
+        what = f"put {key}"
+        if not is_new and etag is None and self.faults.get(self.requests + 1) is Fault.CONFLICT:
+            self.faults[self.requests + 1] = Fault.NOT_DONE  # it has no condition to break
+        return self._do(what, lambda: self._put(key, bytes(data), is_new, etag))
 
     def put_streamed(self, key: str, body: Streamed) -> str:
         data = b"".join(body.parts())

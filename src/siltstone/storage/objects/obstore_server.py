@@ -32,7 +32,8 @@ _LIST_KEYS = 1_000
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AZURE_STORAGE_ENDPOINT")
 _NO_BUCKET = {"NoSuchBucket", "ContainerNotFound"}
 _REGION = {"AuthorizationHeaderMalformed", "PermanentRedirect", "TemporaryRedirect"}
-_AGAIN = {408, 425, 429}
+_AGAIN = {408, 409, 425, 429}
+"""409: another request for the key was running."""
 T = TypeVar("T")
 
 
