@@ -18,7 +18,7 @@ from siltstone.choices import IndexKind, IndexOptions
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.read.moment import time_us_of
 from siltstone.engine.recover.following import Follower
-from siltstone.errors import BusyError, CorruptionError, OwnedError
+from siltstone.errors import BusyError, CorruptionError, OwnedError, RequestError
 from siltstone.formats.backup import Backup
 from siltstone.maintenance.backup.backup import BackedUp, Progress
 from siltstone.maintenance.backup.mirror import Mirrored
@@ -44,7 +44,7 @@ from siltstone.open.parts import Owner
 from siltstone.options import Options, StoreOptions, resolve
 from siltstone.paths import root_of
 from siltstone.storage.manifest.ownership import recovered_epoch
-from siltstone.storage.objects.bucket_url import is_bucket_url
+from siltstone.storage.objects.bucket_url import BucketUrl, is_bucket_url
 from siltstone.storage.wal.reserve import Reserve
 
 
@@ -589,6 +589,15 @@ def mirror_store(
     )
 
 
+def require_bucket(url: str) -> None:
+    """Check that a text is the URL of a bucket; nothing is asked.
+
+    Raises:
+        RequestError: It is not.
+    """
+    BucketUrl.of(url)
+
+
 def restore(
     directory: str | os.PathLike[str],
     target: str | os.PathLike[str],
@@ -643,6 +652,8 @@ def backups(directory: str | os.PathLike[str]) -> list[Backup]:
         >>> db.backup("copy").seq == st.backups("copy")[-1].seq
         True
     """
+    if isinstance(directory, str) and is_bucket_url(directory):
+        raise RequestError("a mirror has no list of backups: restore it, to a seq or a time")
     return [backup for _, backup in _restorer(directory).list()]
 
 

@@ -84,6 +84,18 @@ def test_the_next_mirror_sends_only_what_is_missing_and_the_same_one_nothing(db,
     assert more.uploaded < first.uploaded
 
 
+def test_a_store_that_was_only_opened_since_has_nothing_new(db, bucket, tmp_path):
+    mirrored(db.path, at(bucket))
+    db.close()
+    st.connect(tmp_path / "s", background=False).close()  # its owner published an epoch
+    again = mirrored(tmp_path / "s", at(bucket))
+    assert (again.record, again.uploaded) == (1, 0)
+    with st.connect(tmp_path / "s", background=False) as store:
+        store.tag("new")
+        store.checkpoint()
+    assert mirrored(tmp_path / "s", at(bucket)).record == 2
+
+
 def test_the_record_is_put_behind_all_its_files(db, bucket):
     server = at(bucket)
     mirrored(db.path, server)

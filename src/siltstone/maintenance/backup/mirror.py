@@ -22,6 +22,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import xxhash
 
 from siltstone.errors import BusyError, CorruptionError, RequestError
@@ -135,9 +136,11 @@ class Mirrorer:
         """
         say = on_progress or (lambda _what, _done, _all: None)
         with refusals(f"no mirror at {self._objects.url}"), ExitStack() as held:
-            held.enter_context(self._sent.locked())
             source = self._source(held)
-            there = self._enter(source.record.store_id)
+            there = self._look(source.record.store_id)
+            held.enter_context(self._sent.locked())
+            if formats.MARK not in there:
+                self._take(source.record.store_id, there)
             return self._publish(source, there, say)
 
     def _source(self, held: ExitStack) -> _LeasedRecords:
@@ -150,19 +153,28 @@ class Mirrorer:
         behind = frames[-1].last_seq - record.flushed_seq if frames else 0
         return _LeasedRecords(record, islands, lost, behind, tuple(files.values()))
 
-    def _enter(self, store_id: str) -> dict[str, int]:
-        """Take the prefix for this store; return its objects and their sizes."""
-        url = self._objects.url
+    def _look(self, store_id: str) -> dict[str, int]:
+        """Return the objects of the prefix and their sizes, if it is empty or of this store."""
         there = {head.key: head.size for head in self._objects.list_after("")}
-        if formats.MARK not in there:
-            foreign = [key for key in there if not key.startswith(_LEFT_BY_A_PROBE)]
-            if foreign:
-                raise RequestError(f"{url} is neither empty nor a mirror: it has {min(foreign)!r}")
-            server = self._probe(self._objects)
-            mark = BucketMark(store_id, self.site.new_token(), self.site.now_us(), server)
-            self._objects.put_new(formats.MARK, formats.encode_mark(mark))
-            self._objects.of("probe").delete(there)
-        found = self._bucket.mark()
+        if formats.MARK in there:
+            self._require_mark(store_id)
+            return there
+        foreign = [key for key in there if not key.startswith(_LEFT_BY_A_PROBE)]
+        if foreign:
+            url = self._objects.url
+            raise RequestError(f"{url} is neither empty nor a mirror: it has {min(foreign)!r}")
+        return there
+
+    def _take(self, store_id: str, there: Mapping[str, int]) -> None:
+        """Mark the prefix as of this store, once the server has shown what it can."""
+        server = self._probe(self._objects)
+        mark = BucketMark(store_id, self.site.new_token(), self.site.now_us(), server)
+        self._objects.put_new(formats.MARK, formats.encode_mark(mark))
+        self._require_mark(store_id)
+        self._objects.of("probe").delete(there)
+
+    def _require_mark(self, store_id: str) -> None:
+        found, url = self._bucket.mark(), self._objects.url
         if found is None:
             raise CorruptionError(self._bucket.key_url(formats.MARK), None, "the object is missing")
         if found.store_id != store_id:
@@ -170,7 +182,6 @@ class Mirrorer:
                 f"{url} has the mirror of store {found.store_id}, and {self._root} is store"
                 f" {store_id}: choose another prefix"
             )
-        return there
 
     def _publish(self, source: _LeasedRecords, there: Mapping[str, int], say: Progress) -> Mirrored:
         uploaded: _Uploaded | None = None
@@ -179,7 +190,7 @@ class Mirrorer:
             newest = self._bucket.read(numbers[-1]) if numbers else None
             if newest is not None:
                 self._require_ours(newest, source.record)
-                if newest.copied == (source.record.number, source.record.writer):
+                if has_all_of(newest.record, source.record):
                     return self._result(newest, source, uploaded or _Uploaded(0, 0))
             if uploaded is None:
                 uploaded = self._upload(source, there, say)
@@ -265,6 +276,19 @@ class Mirrorer:
             requests=sum(self._objects.counts.by_kind().values()),
             lost_tags=source.lost_tags,
         )
+
+
+def has_all_of(copied: Record, newest: Record) -> bool:
+    """Say whether a newer record says nothing new: one is published whenever an owner begins."""
+    return newest == msgspec.structs.replace(
+        copied,
+        number=newest.number,
+        writer=newest.writer,
+        epoch=newest.epoch,
+        time_us=newest.time_us,
+        wal_floor=newest.wal_floor,
+        gc_horizon_us=newest.gc_horizon_us,
+    )
 
 
 def checked_parts(files: Files, root: Path, expected: InventoryFile) -> Iterator[bytes]:
