@@ -21,6 +21,7 @@ LINES = [
 OTHERWISE = {
     "demo": "tests/test_readme.py",
     "bench": "tests/cli/test_bench.py",
+    "mirror": "tests/cli/test_mirror.py",
     "serve": "tests/cli/test_over_http.py",
     "token": "tests/cli/test_access.py",
     "apps forget": "tests/cli/test_commands.py",

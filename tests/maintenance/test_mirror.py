@@ -35,6 +35,10 @@ def bucket() -> SimBucket:
     return SimBucket()
 
 
+def pages(bucket: SimBucket) -> int:
+    return -(-len(bucket.objects) // SimServer.page)
+
+
 def test_a_restored_store_has_the_rows_of_the_mirror_and_goes_on(db, bucket, tmp_path):
     made = mirrored(db.path, at(bucket))
     expected = content(db)
@@ -73,15 +77,17 @@ def test_the_next_mirror_sends_only_what_is_missing_and_the_same_one_nothing(db,
     server = at(bucket)
     same = mirrored(db.path, server)
     assert (same.record, same.uploaded, same.files) == (first.record, 0, first.files)
+    assert same.requests == 2 + pages(bucket)  # list, STORE, the newest record
     assert not [each for each in server.trace if each.startswith("put")]
     go_on(db, 1)
-    server = at(bucket)
+    server, before = at(bucket), SimBucket(dict(bucket.objects))
     more = mirrored(db.path, server)
     assert more.record == 2
     puts = [each for each in server.trace if each.startswith("put")]
     assert len(puts) == more.uploaded + 1
     assert puts[-1] == f"put {formats.record_key(2)}"
     assert more.uploaded < first.uploaded
+    assert more.requests == 2 + pages(before) + more.uploaded + 1
 
 
 def test_a_store_that_was_only_opened_since_has_nothing_new(db, bucket, tmp_path):

@@ -124,6 +124,7 @@ class Objects:
         """
 
         def put() -> Made | Taken | None:
+            self.counts.add(self.caller, "put")
             try:
                 return Made(self.server.put(key, data, is_new=True))
             except Exists:
@@ -142,6 +143,7 @@ class Objects:
         """
 
         def put() -> Made | Lost | None:
+            self.counts.add(self.caller, "put")
             try:
                 return Made(self.server.put(key, data, etag=etag))
             except Exists:
@@ -188,8 +190,8 @@ class Objects:
         Raises:
             UnavailableError: As `get`: it is never shorter without an error.
         """
-        pages = _Pages(self.server, prefix, after)
-        while found := self._answer(pages.following, "list", prefix):
+        pages = _Pages(self, prefix, after)
+        while found := self._until(lambda: (pages.following(),), "list", prefix)[0]:
             yield from found
 
     def delete(self, keys: Iterable[str]) -> None:
@@ -212,7 +214,12 @@ class Objects:
 
     def _answer(self, request: Callable[[], T], kind: str, key: str) -> T:
         """Make a request until there is an answer, whatever that is."""
-        return self._until(lambda: (request(),), kind, key)[0]
+
+        def counted() -> tuple[T]:
+            self.counts.add(self.caller, kind)
+            return (request(),)
+
+        return self._until(counted, kind, key)[0]
 
     def _until(self, request: Callable[[], T | None], kind: str, key: str) -> T:
         """Make a request until there is an answer other than None.
@@ -222,7 +229,6 @@ class Objects:
         """
         began = self.clock()
         for pause in chain(_PAUSES_S, repeat(_PAUSES_S[-1])):
-            self.counts.add(self.caller, kind)
             try:
                 found = request()
                 self.counts.was_answered = True
@@ -242,22 +248,29 @@ class Objects:
 class _Pages:
     """The pages of a list, which goes on behind the last one after a page without an answer."""
 
-    def __init__(self, server: BucketServer, prefix: str, after: str) -> None:
-        self._server, self._prefix, self._last = server, prefix, after
+    def __init__(self, objects: Objects, prefix: str, after: str) -> None:
+        self._objects, self._prefix, self._last = objects, prefix, after
         self._pages: Iterator[list[ObjectHead]] | None = None
 
     def following(self) -> list[ObjectHead]:
-        """Return the next page; empty at the end."""
+        """Return the next page; empty at the end, which the last page said: no request."""
+        is_first = self._pages is None
         if self._pages is None:
-            self._pages = self._server.list_after(self._prefix, self._last)
+            self._pages = self._objects.server.list_after(self._prefix, self._last)
         try:
             found = next(self._pages, [])
         except Unanswered:
             self._pages = None
+            self._count()
             raise
+        if is_first or found:
+            self._count()
         if found:
             self._last = found[-1].key
         return found
+
+    def _count(self) -> None:
+        self._objects.counts.add(self._objects.caller, "list")
 
 
 def _whole(found: FoundObject | None, start: int, end: int | None) -> FoundObject | None:
