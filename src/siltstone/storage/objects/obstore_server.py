@@ -68,10 +68,13 @@ class ObstoreServer:
                 retry_config={"max_retries": 0, "retry_timeout": timedelta(seconds=120)},
             )
         except self._obstore.exceptions.BaseError as error:
-            raise RequestError(f"{url} cannot be used: {_text_of(error)}") from None
+            raise RequestError(f"{url} cannot be used: {sentence_of(error)}") from None
 
     def __repr__(self) -> str:
         return f"ObstoreServer({self._url})"
+
+    def __reduce__(self) -> str | tuple[object, ...]:
+        raise TypeError(f"{self._url} is opened by each process: a secret never travels")
 
     @property
     def url(self) -> str:
@@ -145,7 +148,7 @@ class ObstoreServer:
     def _meaning(
         self, error: BaseException, verb: str, key: str, *, has_condition: bool
     ) -> Exception:
-        text, code, status = _text_of(error), _code_of(error), _status_of(error)
+        text, code, status = sentence_of(error), _code_of(error), _status_of(error)
         what = f"{self._url}/{key}"
         if code in _NO_BUCKET:
             where = f" at {self.endpoint}" if self.endpoint else ""
@@ -187,7 +190,7 @@ def _asked_the_machine(error: BaseException) -> bool:
     return "169.254.169.254" in str(error) or "metadata.google" in str(error)
 
 
-def _text_of(error: BaseException) -> str:
+def sentence_of(error: BaseException) -> str:
     """Return the server's sentence, or what the network said, in one line without queries."""
     text = str(error)
     said = re.search(r"<Message>\s*([^<]*)", text)
