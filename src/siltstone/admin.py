@@ -604,6 +604,7 @@ def restore(
     *,
     seq: int | None = None,
     at: object = None,
+    tag: str | None = None,
     storage_options: Mapping[str, str] | None = None,
     on_progress: Progress | None = None,
 ) -> Restored:
@@ -614,6 +615,7 @@ def restore(
         target: Absent or empty, or what an interrupted restore of the same backup left.
         seq: That of the backup, or of a record of the mirror; by default the highest.
         at: A time with a zone: the newest backup, or record, at or before it.
+        tag: Of a mirror alone: the record at the seq of this tag.
         storage_options: Of a mirror, as for `admin.mirror_store`.
         on_progress: As for `backup_store`.
 
@@ -637,8 +639,11 @@ def restore(
             settings=storage_options,
             seq=seq,
             at_us=at_us,
+            tag=tag,
             on_progress=on_progress,
         )
+    if tag is not None:
+        raise RequestError("a tag chooses a record of a mirror; choose a backup by seq or time")
     return _restorer(directory).run(root_of(target), seq=seq, at_us=at_us, on_progress=on_progress)
 
 

@@ -30,6 +30,7 @@ from tests.nightly import by_day
 from tests.support.simulated_objects import Fault, SimBucket, SimServer, SimulatedKill
 
 TRIED_MAX = by_day(16, 10_000)
+pytestmark = pytest.mark.timeout(by_day(300, 3_600))
 
 
 @pytest.fixture(scope="module")

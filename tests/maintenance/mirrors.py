@@ -6,6 +6,7 @@ import itertools
 import shutil
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import siltstone as st
 from siltstone.maintenance.backup.mirror import Mirrored, Mirrorer
@@ -39,7 +40,7 @@ def mirrored(root: Path, server: BucketServer) -> Mirrored:
     return Mirrorer(site, objects_of(server), lambda _: "simulated").run()
 
 
-def restored(server: BucketServer, target: Path, **choice: int) -> Restored:
+def restored(server: BucketServer, target: Path, **choice: Any) -> Restored:
     restorer = MirrorRestorer(
         RealFiles(), objects_of(server), TABLES, now_us=system_time_us, new_token=random_token
     )

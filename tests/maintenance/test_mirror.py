@@ -146,9 +146,24 @@ def test_a_record_of_the_chain_is_restored_by_its_seq_or_a_time(db, bucket, tmp_
         restored(at(bucket), tmp_path / "r", seq=0)
     with pytest.raises(RequestError, match="as old as that time"):
         restored(at(bucket), tmp_path / "r", at_us=1)
-    with pytest.raises(RequestError, match="either a seq or a time"):
+    with pytest.raises(RequestError, match="no two of them"):
         restored(at(bucket), tmp_path / "r", seq=1, at_us=1)
     assert not (tmp_path / "r").exists()
+
+
+def test_a_record_of_the_chain_is_restored_by_a_tag_at_its_seq(db, bucket, tmp_path):
+    go_on(db, 1)
+    expected, seq = content(db), mirrored(db.path, at(bucket)).seq
+    db.tag("audit")
+    go_on(db, 2)
+    assert mirrored(db.path, at(bucket)).seq > seq
+    assert restored(at(bucket), tmp_path / "r", tag="audit").seq == seq
+    with st.connect(tmp_path / "r", background=False) as again:
+        assert content(again) == expected
+    with pytest.raises(RequestError, match="no record at seq"):
+        restored(at(bucket), tmp_path / "r2", tag="first")  # it was not mirrored then
+    with pytest.raises(RequestError, match="no tag 'audti'; did you mean 'audit'"):
+        restored(at(bucket), tmp_path / "r2", tag="audti")
 
 
 def test_a_tag_below_the_retention_is_mirrored_with_the_record_that_serves_it(bucket, tmp_path):

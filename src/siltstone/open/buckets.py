@@ -52,6 +52,7 @@ def restore_mirror(
     settings: Mapping[str, str] | None = None,
     seq: int | None = None,
     at_us: int | None = None,
+    tag: str | None = None,
     on_progress: Progress | None = None,
 ) -> Restored:
     """Make a store of a mirror; see `admin.restore`."""
@@ -63,7 +64,7 @@ def restore_mirror(
         now_us=env.now_us,
         new_token=env.new_token,
     )
-    return restorer.run(target, seq=seq, at_us=at_us, on_progress=on_progress)
+    return restorer.run(target, seq=seq, at_us=at_us, tag=tag, on_progress=on_progress)
 
 
 def _settings_of(settings: Mapping[str, str] | None) -> dict[str, str]:

@@ -19,6 +19,7 @@ from tests.nightly import by_day
 
 RACES = by_day(4, 100)
 CLIENTS = 16
+pytestmark = pytest.mark.timeout(by_day(300, 3_600))  # SeaweedFS takes up to 7 s for a race
 
 
 @pytest.fixture

@@ -127,6 +127,9 @@ def restore(
         str | None,
         typer.Option(help="Take the last backup at or before a time, like 2026-11-20T10:00Z."),
     ] = None,
+    tag: Annotated[
+        str | None, typer.Option(help="Of a mirror: take the record at the seq of a tag.")
+    ] = None,
     *,
     form: Form,
     quiet: Quiet = False,
@@ -148,7 +151,7 @@ def restore(
         emit(["seq", "time", "made", "bytes", "damaged"], rows, form)
         return
     with progress_bar("restore", quiet=quiet) as told:
-        made = admin.restore(directory, target, seq=seq, at=at, on_progress=told)
+        made = admin.restore(directory, target, seq=seq, at=at, tag=tag, on_progress=told)
     _note_damaged(made.damaged)
     found = made.to_dict()
     if form is not Form.JSON:

@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from siltstone.errors import CorruptionError, RequestError
+from siltstone.errors import CorruptionError, RequestError, no_such
 from siltstone.formats import bucket as formats
 from siltstone.formats.bucket import BucketMark, BucketRecord
 from siltstone.storage.objects.objects import Objects
@@ -65,6 +65,17 @@ class Bucket:
         if found is None:
             raise CorruptionError(self.key_url(key), None, "the object is missing")
         return found.data
+
+    def seq_of(self, tag: str) -> int:
+        """Return the seq of a tag of the newest record.
+
+        Raises:
+            RequestError: There is no such tag, or no mirror.
+        """
+        known = {each.name: each.seq for each in self.choose(None, None).record.catalog.tags}
+        if tag not in known:
+            raise RequestError(no_such("tag", tag, known))
+        return known[tag]
 
     def choose(self, seq: int | None, at_us: int | None) -> BucketRecord:
         """Return the newest record, or that of a seq, or the newest one at or before a time.

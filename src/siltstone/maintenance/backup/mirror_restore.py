@@ -57,6 +57,7 @@ class MirrorRestorer:
         *,
         seq: int | None = None,
         at_us: int | None = None,
+        tag: str | None = None,
         on_progress: Progress | None = None,
     ) -> Restored:
         """Restore one record into `target`, which must be absent, empty or half restored from it.
@@ -66,6 +67,7 @@ class MirrorRestorer:
             seq: That of a record of the bucket. Default: what an earlier try began with, or else
                 the newest.
             at_us: Take the newest record whose last commit is at or before this time.
+            tag: Take the record at the seq of this tag of the newest record.
             on_progress: See `backup.Progress`.
 
         Raises:
@@ -75,10 +77,12 @@ class MirrorRestorer:
             BusyError: Another restore into `target` is running.
             UnavailableError: The server or the file system refuses; `target` is no store.
         """
-        if seq is not None and at_us is not None:
-            raise RequestError("give either a seq or a time to choose a record")
+        given = [each for each in (seq, at_us, tag) if each is not None]
+        if len(given) > 1:
+            raise RequestError("give a seq, a time or a tag to choose a record, and no two of them")
         with refusals(f"restore, {target}"):
-            begun = self._begun(target) if seq is None and at_us is None else None
+            begun = None if given else self._begun(target)
+            seq = seq if tag is None else self._bucket.seq_of(tag)
             chosen = self._bucket.choose(seq, at_us) if begun is None else self._bucket.read(begun)
             name = self._bucket.key_url(record_key(chosen.number))
             with self._store.entered(target, name):
