@@ -92,7 +92,7 @@ def mirror(
     form: Form,
     quiet: Quiet = False,
 ) -> None:
-    """Have the store's newest state in a bucket; send what is not there. Writers may continue.
+    """Put the store's newest state into a bucket. Writers may continue.
 
     Credentials, endpoint and region come from the environment: AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL.
     """
