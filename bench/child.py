@@ -84,7 +84,8 @@ def _memory(path: str, budget: str, wanted: str) -> None:
 
 def _reads(name: str, path: str, rows: str, seed: str, budget: str) -> None:
     """Read rows, then move money between them; see `workloads/large_reads.py`."""
-    options: dict[str, Any] = {"scratch": f"{path}.scratch"} if name == Siltstone.name else {}
+    kept = {"scratch": f"{path}.scratch", "cache_bytes_max": 1 << 40}
+    options: dict[str, Any] = kept if name == Siltstone.name else {}
     if int(budget):
         options["memory_bytes_max"] = int(budget)
     store, rng = find(name)(Path(path), **options), np.random.default_rng(int(seed))

@@ -25,6 +25,7 @@ from bench.workload import Metrics, Place
 _LARGE, _SMALL = 10_000_000, 100_000
 _REPEATS, _WARM = 200, 100
 _PAGE = 100
+_SLICE_ROWS = 1_000_000
 _PATH = "s3://bucket/a/path/of/thirty/0"
 _compute: Any = pc
 
@@ -81,13 +82,18 @@ def _fill(path: Path, table: _Table, count: int) -> None:
     fields = data.ACCOUNTS
     if table.is_text:
         fields = fields.set(0, pa.field("id", pa.string(), nullable=False))
-        digits = _compute.utf8_lpad(rows["id"].cast(pa.string()), 10, "0")
-        keys = _compute.binary_join_element_wise(_PATH, digits, "")
-        rows = rows.set_column(0, fields.field(0), keys)
+        slices = (rows["id"].slice(at, _SLICE_ROWS) for at in range(0, count, _SLICE_ROWS))
+        texts = [_texts(part) for part in slices]
+        rows = rows.set_column(0, fields.field(0), pa.chunked_array(texts, pa.string()))
     with st.connect(path, background=False) as db:
         db.create_table("accounts", fields, primary_key="id").upsert(rows)
         db.checkpoint()
         db.merge()
+
+
+def _texts(numbers: pa.ChunkedArray) -> pa.Array:
+    digits = _compute.utf8_lpad(numbers.cast(pa.string()), 10, "0")
+    return pa.concat_arrays(_compute.binary_join_element_wise(_PATH, digits, "").chunks)
 
 
 def _page(table: st.Table, kind: _Table, key: int) -> int:
