@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from siltstone.arguments import flag_of
 from siltstone.choices import IndexKind, IndexOptions
@@ -21,7 +21,6 @@ from siltstone.engine.recover.following import Follower
 from siltstone.errors import BusyError, CorruptionError, OwnedError, RequestError
 from siltstone.formats.backup import Backup
 from siltstone.maintenance.backup.backup import BackedUp, Progress
-from siltstone.maintenance.backup.mirror import Mirrored
 from siltstone.maintenance.backup.restore import Restored, Restorer
 from siltstone.maintenance.compaction.compaction import TARGET_ROWS, Optimized, called
 from siltstone.maintenance.compaction.optimize import WORKERS, Execute
@@ -46,6 +45,9 @@ from siltstone.paths import root_of
 from siltstone.storage.manifest.ownership import recovered_epoch
 from siltstone.storage.objects.bucket_url import BucketUrl, is_bucket_url
 from siltstone.storage.wal.reserve import Reserve
+
+if TYPE_CHECKING:
+    from siltstone.maintenance.backup.mirror import Mirrored
 
 
 def merge_store(

@@ -260,7 +260,8 @@ def test_a_bucket_is_imported_only_by_those_who_ask_for_one(tmp_path: Path) -> N
         "import sys, siltstone; from siltstone import admin;"
         "siltstone.connect(sys.argv[1], background=False).close();"
         "assert 'obstore' not in sys.modules;"
-        "assert 'siltstone.storage.objects.obstore_server' not in sys.modules"
+        "assert 'siltstone.storage.objects.objects' not in sys.modules;"
+        "assert 'siltstone.maintenance.backup.mirror' not in sys.modules"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "s")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
