@@ -227,6 +227,28 @@ def test_of_two_copies_of_a_store_only_the_one_that_went_on_is_mirrored(db, buck
     assert bucket.objects == before
 
 
+def test_of_two_copies_that_race_one_is_mirrored_and_the_other_hears_it(db, bucket, tmp_path):
+    mirrored(db.path, at(bucket))
+    db.close()
+    shutil.copytree(tmp_path / "s", tmp_path / "copy")
+    for name, number in (("s", 1), ("copy", 2)):
+        with st.connect(tmp_path / name, background=False) as store:
+            go_on(store, number)
+
+    class Overtaken(SimServer):
+        """The other copy publishes while this one is about to."""
+
+        def put(self, key: str, data: bytes, *, is_new: bool = False, etag: str | None = None):
+            if key == formats.record_key(2):
+                mirrored(tmp_path / "copy", at(bucket))
+            return super().put(key, data, is_new=is_new, etag=etag)
+
+    with pytest.raises(RequestError, match="diverged at record 2"):
+        mirrored(tmp_path / "s", Overtaken(bucket, below="shop/"))
+    assert mirrored(tmp_path / "copy", at(bucket)).record == 2
+    assert Bucket(objects_of(at(bucket))).numbers() == [1, 2]
+
+
 def test_a_store_that_was_rolled_back_to_a_copy_is_refused(db, bucket, tmp_path):
     db.close()
     shutil.copytree(tmp_path / "s", tmp_path / "old")

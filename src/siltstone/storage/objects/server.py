@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 PART_BYTES = 8 << 20
-"""So much of an object is in memory at once; larger ones are put in parts."""
+"""An object of this size is put and read whole; of a larger one three parts are in memory."""
 
 
 class Unanswered(Exception):
