@@ -295,6 +295,30 @@ def test_a_prefix_with_other_objects_is_refused(db, bucket):
     assert set(bucket.objects) == {"shop/photo.jpg", "other/photo.jpg"}
 
 
+def test_a_damaged_list_of_sent_records_is_named_and_may_be_deleted(db, bucket):
+    mirrored(db.path, at(bucket))
+    go_on(db, 1)
+    (path,) = db.path.glob("mirrors/*.json")
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    with pytest.raises(CorruptionError, match=path.name):
+        mirrored(db.path, at(bucket))
+    path.unlink()
+    assert mirrored(db.path, at(bucket)).record == 2
+
+
+def test_an_object_that_was_deleted_is_sent_again(db, bucket, tmp_path):
+    mirrored(db.path, at(bucket))
+    lost = next(key for key in bucket.objects if "/.history/data/" in key)
+    del bucket.objects[lost]
+    with pytest.raises(CorruptionError, match="the object is missing"):
+        restored(at(bucket), tmp_path / "r")
+    again = mirrored(db.path, at(bucket))
+    assert (again.record, again.uploaded) == (1, 1)
+    assert lost in bucket.objects
+    shutil.rmtree(tmp_path / "r")
+    restored(at(bucket), tmp_path / "r")
+
+
 def test_one_mirror_of_a_store_runs_at_a_time(db, bucket):
     sent = SentRecords(RealFiles(), db.path, at(bucket).url)
     with sent.locked(), pytest.raises(BusyError, match="another mirror"):

@@ -121,7 +121,7 @@ class Mirrorer:
 
     @held
     def run(self, *, on_progress: Progress | None = None) -> Mirrored:
-        """Have the newest record in the bucket; nothing is put if it is there.
+        """Have the newest record and its files in the bucket; nothing is put that is there.
 
         Args:
             on_progress: See `backup.Progress`.
@@ -190,10 +190,10 @@ class Mirrorer:
             newest = self._bucket.read(numbers[-1]) if numbers else None
             if newest is not None:
                 self._require_ours(newest, source.record)
-                if has_all_of(newest.record, source.record):
-                    return self._result(newest, source, uploaded or _Uploaded(0, 0))
             if uploaded is None:
                 uploaded = self._upload(source, there, say)
+            if newest is not None and has_all_of(newest.record, source.record):
+                return self._result(newest, source, uploaded)
             made = self._put_record(source, newest.number + 1 if newest is not None else 1)
             if made is not None:
                 return self._result(made, source, uploaded)
