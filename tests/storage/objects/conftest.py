@@ -23,14 +23,6 @@ REAL = {
 ALL = ["simulated", "folder", *REAL]
 
 
-@pytest.fixture(scope="module")
-def real(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[RunningServer]:
-    with REAL[request.param](tmp_path_factory.mktemp(request.param)) as server:
-        yield server
-
-
 @pytest.fixture(scope="module", params=ALL)
 def make_server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
@@ -41,6 +33,7 @@ def make_server(
     elif request.param == "folder":
         yield lambda: FolderServer(tmp_path_factory.mktemp("bucket"))
     else:
+        pytest.importorskip("obstore", reason="obstore is not installed")
         with REAL[request.param](tmp_path_factory.mktemp(request.param)) as running:
             yield lambda: at(running, uuid.uuid4().hex)
 

@@ -24,6 +24,8 @@ from tests.support import bucket_servers
 from tests.support.bucket_servers import READER, READER_SECRET, SECRET, RunningServer
 from tests.support.simulated_objects import SimBucket, SimServer
 
+pytest.importorskip("obstore", reason="obstore is not installed")
+
 CALLS: dict[str, Callable[[Objects], object]] = {
     "get": lambda objects: objects.get("k"),
     "head": lambda objects: objects.head("k"),
