@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from siltstone.arguments import flag_of
 from siltstone.choices import IndexKind, IndexOptions
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.read.moment import time_us_of
 from siltstone.engine.recover.following import Follower
-from siltstone.errors import BusyError, CorruptionError, OwnedError
+from siltstone.errors import BusyError, CorruptionError, OwnedError, RequestError
 from siltstone.formats.backup import Backup
 from siltstone.maintenance.backup.backup import BackedUp, Progress
 from siltstone.maintenance.backup.restore import Restored, Restorer
@@ -43,7 +43,11 @@ from siltstone.open.parts import Owner
 from siltstone.options import Options, StoreOptions, resolve
 from siltstone.paths import root_of
 from siltstone.storage.manifest.ownership import recovered_epoch
+from siltstone.storage.objects.bucket_url import BucketUrl, is_bucket_url
 from siltstone.storage.wal.reserve import Reserve
+
+if TYPE_CHECKING:
+    from siltstone.maintenance.backup.mirror import Mirrored
 
 
 def merge_store(
@@ -544,33 +548,104 @@ def backup_store(
     )
 
 
+def mirror_store(
+    path: str | os.PathLike[str],
+    url: str,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+    trust_conditional_puts: bool = False,
+    on_progress: Progress | None = None,
+    **options: Unpack[StoreOptions],
+) -> Mirrored:
+    """Have all that is flushed now in a bucket, from any process, next to a live owner.
+
+    What is there already is not sent again. The log is not mirrored: `seq` of the result is the
+    recovery point; a `checkpoint` before moves it to the newest commit. `restore` makes a store of
+    it.
+
+    Args:
+        path: As for `connect`; the store exists. Its directory gets `mirrors/`.
+        url: s3://bucket/prefix, gs:// or az://; empty, or the mirror of this store.
+        storage_options: Settings of obstore, above those of the environment. Never written, logged
+            or pickled.
+        trust_conditional_puts: The server puts an object that must be absent atomically, though
+            siltstone does not know it.
+        on_progress: Called with the last file, the bytes done, and the bytes to send.
+        options: As for `connect`.
+
+    Raises:
+        RequestError: No store; no such bucket; the prefix has something else, the mirror of another
+            store, or records of another copy of this one.
+        CorruptionError: A file of the store is damaged, and named; or a record of the mirror.
+        BusyError: Another mirror of the store is running.
+        UnavailableError: The server does not answer or refuses, or obstore is not installed.
+    """
+    from siltstone.open.buckets import mirror  # noqa: PLC0415 - few have one
+
+    return mirror(
+        _storage(path, options).site,
+        url,
+        settings=storage_options,
+        is_trusted=trust_conditional_puts,
+        on_progress=on_progress,
+    )
+
+
+def require_bucket(url: str) -> None:
+    """Check that a text is the URL of a bucket; nothing is asked.
+
+    Raises:
+        RequestError: It is not.
+    """
+    BucketUrl.of(url)
+
+
 def restore(
     directory: str | os.PathLike[str],
     target: str | os.PathLike[str],
     *,
     seq: int | None = None,
     at: object = None,
+    tag: str | None = None,
+    storage_options: Mapping[str, str] | None = None,
     on_progress: Progress | None = None,
 ) -> Restored:
-    """Make a store of a backup: with the rows of its seq, and its own id.
+    """Make a store of a backup, or of a mirror: with the rows of its seq, and its own id.
 
     Args:
-        directory: One of backups (`db.backup`).
+        directory: One of backups (`db.backup`), or the URL of a mirror (`siltstone mirror`).
         target: Absent or empty, or what an interrupted restore of the same backup left.
-        seq: That of the backup; by default the highest.
-        at: A time with a zone: the newest backup at or before it.
+        seq: That of the backup, or of a record of the mirror; by default the highest.
+        at: A time with a zone: the newest backup, or record, at or before it.
+        tag: Of a mirror alone: the record at the seq of this tag.
+        storage_options: Of a mirror, as for `admin.mirror_store`.
         on_progress: As for `backup_store`.
 
     Raises:
         RequestError: No such backup, or `target` holds something else.
         CorruptionError: A file of the backup is damaged; it is named. `target` is no store.
-        BusyError, UnavailableError: Another restore runs; the file system refuses.
+        BusyError, UnavailableError: Another restore runs; the file system, or a server, refuses.
 
     Examples:
         >>> db.backup("copy").seq == st.restore("copy", "again").seq
         True
     """
     at_us = None if at is None else time_us_of(at)
+    if isinstance(directory, str) and is_bucket_url(directory):
+        from siltstone.open.buckets import restore_mirror  # noqa: PLC0415 - few have one
+
+        return restore_mirror(
+            directory,
+            root_of(target),
+            Env(),
+            settings=storage_options,
+            seq=seq,
+            at_us=at_us,
+            tag=tag,
+            on_progress=on_progress,
+        )
+    if tag is not None:
+        raise RequestError("a tag chooses a record of a mirror; choose a backup by seq or time")
     return _restorer(directory).run(root_of(target), seq=seq, at_us=at_us, on_progress=on_progress)
 
 
@@ -584,6 +659,8 @@ def backups(directory: str | os.PathLike[str]) -> list[Backup]:
         >>> db.backup("copy").seq == st.backups("copy")[-1].seq
         True
     """
+    if isinstance(directory, str) and is_bucket_url(directory):
+        raise RequestError("a mirror has no list of backups: restore it, to a seq or a time")
     return [backup for _, backup in _restorer(directory).list()]
 
 

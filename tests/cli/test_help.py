@@ -36,7 +36,7 @@ def test_the_commands_come_in_five_groups_each_of_them_once(
     shown = [line.split()[0] for body in bodies[1:] for line in body.splitlines() if line.strip()]
     tree = typer.main.get_command(app)
     assert sorted(shown) == sorted(tree.commands)  # type: ignore[attr-defined]
-    assert len(shown) == 38 + len(app.registered_groups)
+    assert len(shown) == 39 + len(app.registered_groups)
 
 
 @pytest.mark.parametrize("words", [[], ["tag"], ["index"], ["apps"]], ids=" ".join)

@@ -25,6 +25,7 @@ LINES = [
 OTHERWISE = {
     "demo": "tests/test_readme.py",
     "bench": "tests/cli/test_bench.py",
+    "mirror": "tests/cli/test_mirror.py",
     "serve": "tests/cli/test_over_http.py",
     "shell": "tests/cli/test_shell_typed.py",
     "token": "tests/cli/test_access.py",

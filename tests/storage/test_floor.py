@@ -11,7 +11,7 @@ from hypothesis import strategies as hs
 
 from siltstone.errors import CorruptionError
 from siltstone.formats.store_format import STORE_FORMAT
-from siltstone.maintenance.backup.restore import NUMBERS_SKIPPED
+from siltstone.maintenance.backup.new_store import NUMBERS_SKIPPED
 from siltstone.storage.manifest.floor import Floor, floor_in, text_of
 
 PATH = Path("FLOOR")

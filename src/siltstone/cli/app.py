@@ -93,7 +93,8 @@ _GROUPS: dict[str, tuple[Callable[..., None] | typer.Typer, ...]] = {
     "Maintain": (
         *(maintain.status, maintain.jobs, maintain.maintain, maintain.checkpoint),
         *(maintain.merge, maintain.optimize, maintain.vacuum, maintain.verify),
-        *(repairs.repair, backups.backup, backups.restore, indexes.app, apps.app),
+        *(repairs.repair, backups.backup, backups.mirror, backups.restore),
+        *(indexes.app, apps.app),
     ),
     "Run": (serve.serve, serve.token, spark.app, demos.demo, benches.bench),
 }

@@ -1,4 +1,4 @@
-"""Backup commands: backup, restore."""
+"""Backup commands: backup, mirror, restore."""
 
 from __future__ import annotations
 
@@ -17,6 +17,14 @@ from siltstone.cli.sessions import note, path_of, writing
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 Directory = Annotated[Path, typer.Argument(metavar="DIR", show_default=False)]
+Copy = Annotated[
+    str,
+    typer.Argument(
+        metavar="DIR",
+        show_default=False,
+        help="A directory of backups, or the URL of a mirror: s3://bucket/prefix.",
+    ),
+]
 
 
 def backup(
@@ -63,8 +71,54 @@ def backup(
         emit_record(found, form)
 
 
+def mirror(
+    path: Annotated[
+        str, typer.Argument(metavar="PATH", show_default=False, help="The store's directory.")
+    ],
+    url: Annotated[
+        str,
+        typer.Argument(
+            metavar="URL", show_default=False, help="s3://bucket/prefix, gs:// or az://."
+        ),
+    ],
+    trust_conditional_puts: Annotated[
+        bool,
+        typer.Option(
+            "--trust-conditional-puts",
+            help="Use a server that siltstone does not know; see docs/operating.md.",
+        ),
+    ] = False,
+    *,
+    form: Form,
+    quiet: Quiet = False,
+) -> None:
+    """Put the store's newest state into a bucket. Writers may continue.
+
+    Credentials, endpoint and region come from the environment: AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL.
+    """
+    from siltstone.admin import mirror_store, require_bucket
+
+    require_bucket(url)
+    db = Db(path_of(Db(path), "mirror"))
+    _settle(db)
+    with progress_bar("mirror", quiet=quiet) as told:
+        made = mirror_store(
+            db.uri, url, trust_conditional_puts=trust_conditional_puts, on_progress=told
+        )
+    for name in made.lost_tags:
+        note(f"the mirror has the tag {name!r}, but the store can no longer read its seq")
+    if made.behind:
+        note(f"{made.behind} commits are in the store's log alone; a checkpoint flushes them")
+    found = made.to_dict()
+    if form is not Form.JSON:
+        found["time"] = _moment(made.time_us)
+        del found["lost_tags"], found["time_us"]
+    if not quiet:
+        emit_record(found, form)
+
+
 def restore(
-    directory: Directory,
+    directory: Copy,
     target: Annotated[Path | None, typer.Argument(metavar="[TARGET]", show_default=False)] = None,
     seq: Annotated[
         int | None, typer.Option(help="The seq of the backup. Default: the highest.")
@@ -73,11 +127,14 @@ def restore(
         str | None,
         typer.Option(help="Take the last backup at or before a time, like 2026-11-20T10:00Z."),
     ] = None,
+    tag: Annotated[
+        str | None, typer.Option(help="Of a mirror: take the record at the seq of a tag.")
+    ] = None,
     *,
     form: Form,
     quiet: Quiet = False,
 ) -> None:
-    """Create a store at TARGET from a backup in DIR. Without TARGET, list the backups in DIR."""
+    """Create a store at TARGET from a backup in DIR, or a mirror. Without TARGET, list backups."""
     from siltstone import admin
 
     if target is None:
@@ -94,7 +151,7 @@ def restore(
         emit(["seq", "time", "made", "bytes", "damaged"], rows, form)
         return
     with progress_bar("restore", quiet=quiet) as told:
-        made = admin.restore(directory, target, seq=seq, at=at, on_progress=told)
+        made = admin.restore(directory, target, seq=seq, at=at, tag=tag, on_progress=told)
     _note_damaged(made.damaged)
     found = made.to_dict()
     if form is not Form.JSON:

@@ -194,30 +194,8 @@ class Backuper:
     def _source(self, held: ExitStack) -> _Source:
         record, lease, frames = newest_with_log(self._files, self._root, self._manifests)
         held.enter_context(lease)
-        islands, lost = self._islands(record, tags_of(record, frames), held)
+        islands, lost = islands_of(self._manifests, record, tags_of(record, frames), held)
         return _Source(record, frames, islands, lost)
-
-    def _islands(
-        self, record: Record, tags: dict[str, int], held: ExitStack
-    ) -> tuple[tuple[Record, ...], tuple[str, ...]]:
-        """Return older records, leased, that serve tags which `record` does not; and lost tags."""
-        if not retention.islands_of([record], tags.values()).lost:
-            return (), ()
-        numbers = self._manifests.numbers(below_floor=True)
-        older = list(existing(self._manifests, (n for n in numbers if n < record.number)))
-        islands = retention.islands_of([*older, record], tags.values())
-        found: dict[int, Record] = {}
-        lost = set(islands.lost)
-        for island, seq in islands.serving:
-            if island.number not in found:
-                lease = self._manifests.lease(island.number, below_floor=True)
-                if lease is None:
-                    lost.add(seq)
-                    continue
-                held.enter_context(lease)
-                found[island.number] = island
-        names = tuple(name for name, seq in tags.items() if seq in lost)
-        return tuple(found[number] for number in sorted(found)), names
 
     def _wanted(self, source: _Source, damage: _Damage) -> list[InventoryFile]:
         """Return all files of the snapshot but its log."""
@@ -393,6 +371,29 @@ def read_backup(files: Files, path: Path) -> Backup:
         CorruptionError, UnsupportedFormatError: It is damaged, or of another format.
     """
     return formats.decode(files.read(path), str(path))
+
+
+def islands_of(
+    manifests: ManifestStore, record: Record, tags: dict[str, int], held: ExitStack
+) -> tuple[tuple[Record, ...], tuple[str, ...]]:
+    """Return older records, leased, that serve tags which `record` does not; and lost tags."""
+    if not retention.islands_of([record], tags.values()).lost:
+        return (), ()
+    numbers = manifests.numbers(below_floor=True)
+    older = list(existing(manifests, (n for n in numbers if n < record.number)))
+    islands = retention.islands_of([*older, record], tags.values())
+    found: dict[int, Record] = {}
+    lost = set(islands.lost)
+    for island, seq in islands.serving:
+        if island.number not in found:
+            lease = manifests.lease(island.number, below_floor=True)
+            if lease is None:
+                lost.add(seq)
+                continue
+            held.enter_context(lease)
+            found[island.number] = island
+    names = tuple(name for name, seq in tags.items() if seq in lost)
+    return tuple(found[number] for number in sorted(found)), names
 
 
 def _entries(frames: Iterable[Frame]) -> Iterator[group.Entry]:

@@ -152,7 +152,7 @@ def _copy(files: Files, source: Path, target: Path) -> tuple[int, str]:
     return offset, digest.hexdigest()
 
 
-def require_same(path: Path, found: tuple[int, str], expected: InventoryFile) -> None:
+def require_same(path: Path | str, found: tuple[int, str], expected: InventoryFile) -> None:
     """Check the (size, xxh3) of a file.
 
     Raises:
