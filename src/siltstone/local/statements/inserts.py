@@ -328,7 +328,7 @@ class _Inserting:
             behind_conflict(key, self.fields.names, name, self.statement.where),
             self.statement.given,
         )
-        rows = {ROWS: completed(new, self.fields), EXISTING: existing}
+        rows = {ROWS: new, EXISTING: existing}
         return assigned(self.run, "ON CONFLICT", query, self.fields, key, rows)
 
     def _assigned(self) -> list[str]:
