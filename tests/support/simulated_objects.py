@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from siltstone.errors import UnavailableError
@@ -74,10 +75,8 @@ class SimServer:
             self.late.pop(0)()
 
     def put(self, key: str, data: bytes, *, is_new: bool = False, etag: str | None = None) -> str:
-        what = f"put {key}"
-        if not is_new and etag is None and self.faults.get(self.requests + 1) is Fault.CONFLICT:
-            self.faults[self.requests + 1] = Fault.NOT_DONE  # it has no condition to break
-        return self._do(what, lambda: self._put(key, bytes(data), is_new, etag))
+        request = partial(self._put, key, bytes(data), is_new, etag)
+        return self._do(f"put {key}", request, has_condition=is_new or etag is not None)
 
     def put_streamed(self, key: str, body: Streamed) -> str:
         data = b"".join(body.parts())
@@ -129,12 +128,14 @@ class SimServer:
     def _head(self, key: str, found: tuple[bytes, float]) -> ObjectHead:
         return ObjectHead(key, len(found[0]), _etag(found[0]), found[1])
 
-    def _do(self, what: str, request: Callable[[], Any]) -> Any:
+    def _do(self, what: str, request: Callable[[], Any], *, has_condition: bool = False) -> Any:
         with self.bucket.lock:
             if self.is_killed:
                 raise SimulatedKill("the process is gone")
             self.trace.append(what)
             fault = self.faults.get(len(self.trace), self.always)
+            if fault is Fault.CONFLICT and what.startswith("put") and not has_condition:
+                fault = Fault.NOT_DONE  # there is no condition to break
             return request() if fault is None else self._fail(fault, what, request)
 
     def _fail(self, fault: Fault, what: str, request: Callable[[], Any]) -> Any:
