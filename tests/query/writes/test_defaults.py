@@ -54,7 +54,7 @@ def test_a_life_with_defaults_is_that_of_duckdb(
         peer.execute(text)
         db.sql(text)
         query = "from t order by id"
-        theirs = peer.execute(query).to_arrow_table().to_pylist()
+        theirs = peer.sql(query).to_arrow_table().to_pylist()
         assert db.sql(query).to_arrow().to_pylist() == theirs, text
         if number % 6 == 5:
             db.checkpoint()

@@ -113,7 +113,7 @@ def test_indexes_are_made_and_dropped_by_a_store(db: st.Store) -> None:
         ("create table x (a int unique)", "only the primary key is unique"),
         ("create table x (a int, foreign key (a) references orders (id))", "no foreign keys"),
         ("create table x (a int generated always as (1))", "no generated columns"),
-        ("create table x (a int, A date)", "Column with name A already exists"),
+        ("create table x (a int, A date)", 'Column with name "?A"? already exists'),
         ("create table x (a int primary key, b int primary key)", "a table has one primary key"),
         ("create table x (a int, primary key (b))", "no column 'b'"),
         ("create table x (a nonsense)", "nonsense"),
