@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -85,7 +86,10 @@ class Terminal:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.child.close(force=True)
+        if self.child.isalive():  # `close` gives it a tenth of a second
+            self.child.kill(signal.SIGKILL)
+            self.child.wait()
+        self.child.close()
 
     @property
     def text(self) -> str:
