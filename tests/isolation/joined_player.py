@@ -19,9 +19,15 @@ THREADS = 2
 GONE = (st.UnavailableError, st.ClosedError, st.OwnedError, st.PoisonedError, st.FencedError)
 
 
+def wait_for_all() -> None:
+    """Say that this process is there, and wait until whoever began it says that all are."""
+    print("ready", flush=True)  # noqa: T201 - it is read
+    sys.stdin.readline()
+
+
 def main(store: str, journal: str, number: str, seed: str, begun: str, turns: str) -> None:
     """Play; whoever finds no owner becomes it, and serves the others."""
-    told, ready = Journal(Path(journal)), threading.Barrier(THREADS)
+    told, start = Journal(Path(journal)), threading.Barrier(THREADS, wait_for_all)
 
     def play(place: int) -> None:
         client = Client(
@@ -41,9 +47,7 @@ def main(store: str, journal: str, number: str, seed: str, begun: str, turns: st
                 client.db = db
                 client.resolve()
                 if left == int(turns):
-                    ready.wait(60)
-                if left == int(turns) and not place:
-                    print("ready", flush=True)  # noqa: T201 - who began it waits for that
+                    start.wait(60)
                 while left:
                     client.play()
                     left -= 1

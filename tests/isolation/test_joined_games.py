@@ -20,7 +20,7 @@ from siltstone.failpoints import Failpoint
 from tests.nightly import by_day
 
 PLAYERS = 4
-TURNS = by_day(60, 400)
+TURNS = by_day(90, 400)
 KILLED_AT = (25, 60)
 """At which of their commits the first owners die."""
 
@@ -31,6 +31,7 @@ def player(path: Path, number: int, seed: int, begun: float, order: str) -> subp
     return subprocess.Popen(
         [sys.executable, "-m", module, *map(str, given)],
         env={**os.environ, "SILTSTONE_FAILPOINTS": order},
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -52,8 +53,11 @@ def test_processes_see_what_their_level_promises_whoever_owns_the_store(
             players.append(player(tmp_path, number, 1, begun, order))
             stdout = players[-1].stdout
             assert stdout is not None
-            if not number:
-                assert stdout.readline() == "ready\n"  # the first one owns the store
+            assert stdout.readline() == "ready\n"  # the first one owns the store
+        for each in players:  # not sooner: who began alone would meet nobody
+            assert each.stdin is not None
+            each.stdin.write("go\n")
+            each.stdin.flush()
         ended = [each.wait(240) for each in players]
     finally:
         for each in players:
