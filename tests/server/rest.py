@@ -100,7 +100,7 @@ def rest_of(path: Path, **options: object) -> Iterator[tuple[st.Store, RestServe
 @contextmanager
 def rest_to(db: st.Store, **options: object) -> Iterator[tuple[RestServer, Rest]]:
     """Yield the server of an open store, and a client of it."""
-    service = db.serve(port=0, **options)
+    service = db.serve(**{"port": 0, **options})
     client = Rest(service)
     try:
         yield service, client

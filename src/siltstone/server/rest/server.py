@@ -23,6 +23,7 @@ from siltstone.joined.targets import server_at
 from siltstone.lance_versions.errors import Code
 from siltstone.local.store import LocalStore
 from siltstone.open.parts import Parts
+from siltstone.server.console import console_routes
 from siltstone.server.http.arrivals import Arrivals
 from siltstone.server.http.connections import HttpConnection
 from siltstone.server.http.lane import Lane
@@ -99,7 +100,7 @@ class RestServer:
         scope = RequestScope(served, self.sessions, limits)
         self.routes = routes_of(scope, self.jobs, self.pipeline)
         self.router = Router(
-            (self.pipeline, self.routes),
+            (self.pipeline, [*self.routes, *console_routes()]),
             rpc_use(JOINED, served, self.joined_sessions, self.joined),
         )
         policy = ListenerPolicy(

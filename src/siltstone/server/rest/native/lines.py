@@ -18,7 +18,19 @@ from siltstone.text.spelled import listed, span_text
 
 Row = dict[str, object]
 _ROWS = 1024
-_FORMS = ("ndjson", "arrow")
+LINES, ARROW = "ndjson", "arrow"
+
+
+def form_of(call: RestCall, *others: str) -> str:
+    """Return the form that an answer is asked for in: lines, an Arrow stream, or one of others.
+
+    Raises:
+        Refused: It is none of these.
+    """
+    form, known = call.query.get("format") or LINES, (LINES, ARROW, *others)
+    if form not in known:
+        raise invalid(f"format is {', '.join(known[:-1])} or {known[-1]}")
+    return form
 
 
 def is_arrow(call: RestCall) -> bool:
@@ -27,10 +39,7 @@ def is_arrow(call: RestCall) -> bool:
     Raises:
         Refused: It is asked for in another form.
     """
-    form = call.query.get("format") or _FORMS[0]
-    if form not in _FORMS:
-        raise invalid("format is ndjson or arrow")
-    return form == "arrow"
+    return form_of(call) == ARROW
 
 
 def lines(values: Iterable[object]) -> Pieces:

@@ -8,8 +8,8 @@ anything of it runs: read, write, or admin for definitions.
 
 As NDJSON a first line has the columns, each row is `{"row": {...}}` (a list, if two columns have
 one name), and a last line says that nothing is missing: `{"rows", "written", "seq"}`. As an Arrow
-stream it has the rows alone. Rows of a query are sent as they are read; in a transaction they are
-held first.
+stream, a CSV or a Parquet file it has the rows alone. Rows of a query are sent as they are read; in
+a transaction they are held first.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from siltstone.local.statements.sent import SentStatement, held, with_whole_numb
 from siltstone.server.http.replies import Pieces, Reply
 from siltstone.server.rest import schemas as bodies
 from siltstone.server.rest.call import TOKEN_HEADER, RestCall
-from siltstone.server.rest.native.lines import is_arrow, pieces, rows_of
+from siltstone.server.rest.native.exports import CSV, PARQUET, exported
+from siltstone.server.rest.native.lines import ARROW, LINES, form_of, pieces, rows_of
 from siltstone.server.rest.scope import RequestScope
 from siltstone.server.rest.wire import NDJSON_TYPE, arrow
 
@@ -41,20 +42,18 @@ class StatementRoutes:
 
     def run(self, call: RestCall[bodies.SqlRequest]) -> Reply[Pieces]:
         """Run one statement of SQL: a query, or one that writes or defines."""
-        in_arrow = is_arrow(call)
+        form = form_of(call, CSV, PARQUET)
         statement = SentStatement.of(call.asked.sql, call.asked.parameters)
         call.principal.require(statement.role)
         if statement.write is None:
             if call.token is not None:
                 raise invalid(f"{TOKEN_HEADER} is for statements that write")
-            return self._read(call, statement, in_arrow=in_arrow)
-        return self._wrote(call, statement, in_arrow=in_arrow)
+            return self._read(call, statement, form=form)
+        return self._wrote(call, statement, form=form)
 
-    def _read(
-        self, call: RestCall[Any], statement: SentStatement, *, in_arrow: bool
-    ) -> Reply[Pieces]:
+    def _read(self, call: RestCall[Any], statement: SentStatement, *, form: str) -> Reply[Pieces]:
         if call.transaction:
-            return self._in_transaction(call, statement, in_arrow=in_arrow)
+            return self._in_transaction(call, statement, form=form)
         opened = ExitStack()
         try:
             snapshot = self._scope.opened(call, opened)
@@ -64,22 +63,20 @@ class StatementRoutes:
         except BaseException:
             opened.close()
             raise
-        return Reply(_answer(rows, in_arrow=in_arrow, seq=snapshot.seq), snapshot.seq)
+        return Reply(_answer(rows, form=form, seq=snapshot.seq), snapshot.seq)
 
     def _in_transaction(
-        self, call: RestCall[Any], statement: SentStatement, *, in_arrow: bool
+        self, call: RestCall[Any], statement: SentStatement, *, form: str
     ) -> Reply[Pieces]:
         with self._scope.querying(call) as (tx, alone):
             rows = tx.read_sql(statement.text, statement.parameters, lambda _: None, alone)
             found = held(rows, self._scope.limits.collected_bytes_max)
-            return Reply(_answer(found.to_reader(), in_arrow=in_arrow, seq=tx.read_seq))
+            return Reply(_answer(found.to_reader(), form=form, seq=tx.read_seq))
         raise AssertionError
 
-    def _wrote(
-        self, call: RestCall[Any], statement: SentStatement, *, in_arrow: bool
-    ) -> Reply[Pieces]:
+    def _wrote(self, call: RestCall[Any], statement: SentStatement, *, form: str) -> Reply[Pieces]:
         if statement.is_of_index and not call.transaction and not call.snapshot:
-            return self._changed_index(call, statement, in_arrow=in_arrow)
+            return self._changed_index(call, statement, form=form)
         run = partial(statement.run, is_alone=not call.transaction)
         try:
             written, commit = self._scope.write(call, run, Written(0))
@@ -88,22 +85,24 @@ class StatementRoutes:
         seq = commit.seq
         found = statement.result(written, seq)
         rows = found.to_arrow().to_reader()
-        return Reply(_answer(rows, in_arrow=in_arrow, seq=seq, written=found.rows), seq)
+        return Reply(_answer(rows, form=form, seq=seq, written=found.rows), seq)
 
     def _changed_index(
-        self, call: RestCall[Any], statement: SentStatement, *, in_arrow: bool
+        self, call: RestCall[Any], statement: SentStatement, *, form: str
     ) -> Reply[Pieces]:
         if call.token is not None:
             raise invalid(f"{TOKEN_HEADER} is for commits, and an index is none")
         rows, _, found = self._scope.served.db.write_sql(statement.text, statement.parameters)
-        return Reply(_answer(found.to_reader(), in_arrow=in_arrow, seq=None, written=rows))
+        return Reply(_answer(found.to_reader(), form=form, seq=None, written=rows))
 
 
 def _answer(
-    rows: pa.RecordBatchReader, *, in_arrow: bool, seq: int | None, written: int | None = None
+    rows: pa.RecordBatchReader, *, form: str, seq: int | None, written: int | None = None
 ) -> Pieces:
-    if in_arrow:
+    if form == ARROW:
         return arrow(rows, rows.close, is_file=False)
+    if form != LINES:
+        return exported(rows, form)
     return Pieces(NDJSON_TYPE, pieces(_lines(rows, seq, written)), rows.close)
 
 

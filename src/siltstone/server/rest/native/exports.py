@@ -1,0 +1,110 @@
+"""Exports: rows as a file, CSV or Parquet, in pieces, as they are read.
+
+CSV has a first line of names; what is no number, text, time or truth is JSON in its cell, bytes are
+base64, and a missing value is an empty cell, an empty text `""`. Parquet has the types as they are.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from siltstone.server.http.replies import Pieces
+from siltstone.server.rest.wire import PIECE_BYTES, encoded
+
+CSV, PARQUET = "csv", "parquet"
+_TYPES = {CSV: "text/csv; charset=utf-8", PARQUET: "application/vnd.apache.parquet"}
+_GROUP_ROWS = 65_536
+"""Rows of a group of a Parquet file: what is held of it at once."""
+
+
+class _Sink(io.RawIOBase):
+    """A file that gives back what was written to it, and knows how much that was in all."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        self._size = self._held = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any, /) -> int:
+        piece = bytes(data)
+        self._pieces.append(piece)
+        self._size += len(piece)
+        self._held += len(piece)
+        return len(piece)
+
+    def tell(self) -> int:
+        return self._size
+
+    @property
+    def held(self) -> int:
+        """How many bytes were not taken yet."""
+        return self._held
+
+    def take(self) -> bytes:
+        """Return what was written since the last time."""
+        taken = b"".join(self._pieces)
+        self._pieces, self._held = [], 0
+        return taken
+
+
+def exported(rows: pa.RecordBatchReader, form: str) -> Pieces:
+    """Return rows as a file; `form` is `CSV` or `PARQUET`."""
+    chunks = (_csv if form == CSV else _parquet)(rows)
+    return Pieces(_TYPES[form], chunks, rows.close)
+
+
+def _csv(rows: pa.RecordBatchReader) -> Iterator[bytes]:
+    csv: Any = importlib.import_module("pyarrow.csv")
+    sink, schema = _Sink(), pa.schema([_spelled_field(each) for each in rows.schema])
+    writer: Any = csv.CSVWriter(sink, schema)
+    for batch in rows:
+        columns = [_spelled(column) for column in batch.columns]
+        writer.write_batch(pa.record_batch(columns, schema=schema))
+        if sink.held >= PIECE_BYTES:
+            yield sink.take()
+    writer.close()
+    yield sink.take()
+
+
+def _parquet(rows: pa.RecordBatchReader) -> Iterator[bytes]:
+    parquet: Any = importlib.import_module("pyarrow.parquet")  # 5 MiB, for whoever asks
+    sink = _Sink()
+    writer: Any = parquet.ParquetWriter(sink, rows.schema)
+    held, count = list[pa.RecordBatch](), 0
+    for batch in rows:
+        held.append(batch)
+        count += batch.num_rows
+        if count >= _GROUP_ROWS:
+            writer.write_table(pa.Table.from_batches(held, rows.schema))
+            held, count = [], 0
+        if sink.held >= PIECE_BYTES:
+            yield sink.take()
+    writer.write_table(pa.Table.from_batches(held, rows.schema))
+    writer.close()
+    yield sink.take()
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    """Say whether Arrow writes values of this type into a cell by itself."""
+    is_bytes = pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+    return not (pa.types.is_nested(kind) or is_bytes or pa.types.is_fixed_size_binary(kind))
+
+
+def _spelled_field(field: pa.Field) -> pa.Field:
+    return field if _is_plain(field.type) else pa.field(field.name, pa.string())
+
+
+def _spelled(column: pa.Array) -> pa.Array:
+    if _is_plain(column.type):
+        return column
+    values = (None if each is None else encoded(each).decode() for each in column.to_pylist())
+    if not pa.types.is_nested(column.type):
+        values = (None if each is None else each[1:-1] for each in values)
+    return pa.array(list(values), pa.string())
