@@ -42,19 +42,19 @@ HEADERS = {
 
 
 @dataclass(frozen=True, slots=True)
-class _File:
+class _Asset:
     media_type: str
     body: bytes
 
 
 @cache
-def _pages() -> dict[str, _File]:
+def _pages() -> dict[str, _Asset]:
     """Return the files of the console by name."""
-    found: dict[str, _File] = {}
+    found: dict[str, _Asset] = {}
     for each in files(__name__).iterdir():
         kind = _TYPES.get(each.name.rpartition(".")[2])
         if kind is not None:
-            found[each.name] = _File(kind, each.read_bytes())
+            found[each.name] = _Asset(kind, each.read_bytes())
     return found
 
 

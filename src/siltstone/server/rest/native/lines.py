@@ -25,7 +25,7 @@ def form_of(call: RestCall, *others: str) -> str:
     """Return the form that an answer is asked for in: lines, an Arrow stream, or one of others.
 
     Raises:
-        Refused: It is none of these.
+        Refused: It is another one.
     """
     form, known = call.query.get("format") or LINES, (LINES, ARROW, *others)
     if form not in known:
