@@ -39,6 +39,7 @@ from siltstone.formats.conversion.conform import conform
 from siltstone.formats.keys import Key
 from siltstone.formats.log import group
 from siltstone.formats.manifest import TableDefinition
+from siltstone.formats.types.casts import UncastError, cast_column
 from siltstone.local.readable import LocalReadable
 from siltstone.storage.tables.values import POSITION
 
@@ -142,16 +143,24 @@ class LocalTransactionTable(LocalReadable, TransactionTable):
         self._alter(table, entry, ColumnChange(rename={name: new_name}))
 
     def alter_column(
-        self, name: str, *, nullable: bool | None = None, default: object = UNCHANGED
+        self,
+        name: str,
+        *,
+        type: object = None,  # noqa: A002 - the contract's name
+        nullable: bool | None = None,
+        default: object = UNCHANGED,
     ) -> None:
-        """Change the default of a column, and whether it takes null.
+        """Change the type of a column, its default, and whether it takes null.
 
         Raises:
-            SchemaMismatchError: It has a null and is to have none.
+            SchemaMismatchError: It has a null and is to have none; or a value that has none in the
+                type.
         """
-        table = self._table()
         if self._tx.is_applied:  # others may have written nulls since, or dropped the column
             return
+        if type is not None:
+            self._retype(name, type)
+        table = self._table()
         entry = definitions.alter_column(table, name, nullable, default)
         if entry is None:
             return
@@ -160,6 +169,60 @@ class LocalTransactionTable(LocalReadable, TransactionTable):
             self._refuse_null(column)
         relax = definitions.forbidden(entry.schema, before)
         self._alter(table, entry, ColumnChange(relax=relax) if relax else None)
+
+    def _retype(self, name: str, kind: object) -> None:
+        """Give a column another type: that of what is stored, or of a new column in its place."""
+        table = self._table()
+        entry = definitions.retyped(table, name, kind)
+        if entry is None:
+            return
+        new = table_schema_of(entry.schema).arrow.field(name).type
+        is_wider = name in self._table_schema().ids and (
+            self._table_schema().ids[name] == table_schema_of(entry.schema).ids[name]
+        )
+        if not self.has_key:
+            for _ in () if is_wider else self._cast(name, new, [name]):
+                pass
+            self._alter(table, entry, ColumnChange(retype={name: new}))
+        elif is_wider:
+            self._alter(table, entry, None)
+        else:
+            self._tx.note_check(table, self._keyed_reader(), None)
+            rows = [*self._cast(name, new, None)]
+            self._alter(table, entry, None)
+            if rows:
+                self.upsert(pa.Table.from_batches(rows))
+
+    def _cast(
+        self, name: str, kind: pa.DataType, columns: list[str] | None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield all rows, one column in another type, as long as one commit can hold them.
+
+        Raises:
+            SchemaMismatchError: A value has none in that type.
+            RequestError: They are more; of a table without a key nothing is held.
+        """
+        nbytes = 0
+        for batch in self.scan(columns):
+            try:
+                column = cast_column(batch.column(name), kind)
+            except UncastError as error:
+                keys = [*self.primary_key, name]
+                row = batch.slice(error.place, 1).select(keys).to_pylist()[0]
+                raise SchemaMismatchError(
+                    f"column {name!r} of {self.name!r} has a value that {kind} lacks in the row"
+                    f" {str(row)[:200]}: change it first"
+                ) from None
+            at = batch.schema.get_field_index(name)
+            made = batch.set_column(at, batch.schema.field(at).with_type(kind), column)
+            nbytes += made.nbytes
+            if self.has_key and nbytes > FRAME_BYTES_MAX:
+                raise RequestError(
+                    f"to write column {name!r} of {self.name!r} anew takes more than"
+                    f" {FRAME_BYTES_MAX} bytes of rows, which one commit cannot hold; add a column,"
+                    " fill it in parts, and drop this one"
+                )
+            yield made
 
     def _refuse_null(self, column: str) -> None:
         """Refuse a null in a column; one that another commit writes meanwhile is a conflict."""

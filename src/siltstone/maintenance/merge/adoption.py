@@ -22,6 +22,7 @@ from siltstone.engine.levels.history_run import HistoryRun
 from siltstone.engine.levels.overlay import Lives, Overlay
 from siltstone.formats.manifest import Pin
 from siltstone.formats.schema import history_name
+from siltstone.formats.types.widening import is_pair
 from siltstone.storage.tables.tables import TableRewriter
 from siltstone.storage.tables.values import AdoptedLoad
 
@@ -60,5 +61,8 @@ def _adopted(level: Lives, table_schema: TableSchema) -> AdoptedLoad | None:
     if len(gone) > HIDDEN_SHARE_MAX * table.rows:
         return None
     stored = {name: history_name(i) for i, name in table_schema.names.items()}
+    kinds = {old: table_schema.arrow.field(new).type for new, old in stored.items()}
+    if any(each.name in kinds and is_pair(each.type, kinds[each.name]) for each in table.schema):
+        return None  # its files have another type
     columns = tuple((old, new) for new, old in stored.items() if old in table.schema.names)
     return AdoptedLoad(table.pin, columns, gone)
