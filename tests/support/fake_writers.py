@@ -111,7 +111,13 @@ class FakeWriter:
         add: Sequence[pa.Field],
         relax: Sequence[str] = (),
         retype: Mapping[str, pa.DataType] = NOTHING_RETYPED,
+        forbid: Sequence[str] = (),
     ) -> Pin:
+        if forbid:
+            pin = self.alter(pin, rename=rename, drop=drop, add=add, relax=relax, retype=retype)
+            old = self._data.manifest(pin)
+            fields = [f.with_nullable(f.nullable and f.name not in forbid) for f in old.schema]
+            return self._data.commit(pin, replace(old, schema=pa.schema(fields)), ())
         table = self._reader.open(pin)
         staging.refuse_alter(table.schema, rename, drop, add, relax, retype)
         if not (rename or drop or add or relax or retype):

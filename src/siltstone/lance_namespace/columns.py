@@ -67,23 +67,11 @@ def alter_table_alter_columns(scope: Scope, asked: bodies.AlterColumnsRequest) -
             if kind is not None:
                 table.alter_column(entry.path, type=kind)
             if entry.nullable is not None:
-                _set_nullable(table, entry.path, may_be_null=entry.nullable)
+                table.alter_column(entry.path, nullable=entry.nullable)
             if entry.rename is not None:
                 table.rename_column(entry.path, entry.rename)
 
     return _altered(scope, name, work)
-
-
-def _set_nullable(table: LocalTransactionTable, column: str, *, may_be_null: bool) -> None:
-    """Let a column be null, or not.
-
-    Raises:
-        Refused: It may be null, and is to be so no more, in a table without a key.
-        SchemaMismatchError: It has a null, and is to have none.
-    """
-    if not may_be_null and not table.primary_key and table.schema.field(column).nullable:
-        raise unsupported("a column of a table without a key that may be null stays so")
-    table.alter_column(column, nullable=may_be_null)
 
 
 def _type_of(entry: bodies.ColumnAlteration) -> pa.DataType | None:

@@ -124,7 +124,9 @@ class LocalTransactionTable(LocalReadable, TransactionTable):
         if self._tx.is_applied and definitions.has_column(table, name):
             return
         entry, field = definitions.add_column(table, name, kind, default)
-        self._alter(table, entry, ColumnChange(add=[field]))
+        forbid = () if field.nullable else (name,)
+        change = ColumnChange(add=[field.with_nullable(True)], forbid=forbid)
+        self._alter(table, entry, change)
 
     def drop_column(self, name: str) -> None:
         """Drop a column; adding the same name later makes a new one."""
@@ -165,10 +167,12 @@ class LocalTransactionTable(LocalReadable, TransactionTable):
         if entry is None:
             return
         before = catalogs.schema_of(table)
-        for column in definitions.forbidden(before, entry.schema):
+        forbid = definitions.forbidden(before, entry.schema)
+        for column in forbid:
             self._refuse_null(column)
         relax = definitions.forbidden(entry.schema, before)
-        self._alter(table, entry, ColumnChange(relax=relax) if relax else None)
+        change = ColumnChange(relax=relax, forbid=forbid) if relax or forbid else None
+        self._alter(table, entry, change)
 
     def _retype(self, name: str, kind: object) -> None:
         """Give a column another type: that of what is stored, or of a new column in its place."""
@@ -176,14 +180,14 @@ class LocalTransactionTable(LocalReadable, TransactionTable):
         entry = definitions.retyped(table, name, kind)
         if entry is None:
             return
-        new = table_schema_of(entry.schema).arrow.field(name).type
-        is_wider = name in self._table_schema().ids and (
-            self._table_schema().ids[name] == table_schema_of(entry.schema).ids[name]
-        )
+        made = table_schema_of(entry.schema)
+        new = made.arrow.field(name).type
+        is_wider = made.ids[name] == self._table_schema().ids[name]
         if not self.has_key:
             for _ in () if is_wider else self._cast(name, new, [name]):
                 pass
-            self._alter(table, entry, ColumnChange(retype={name: new}))
+            forbid = () if made.arrow.field(name).nullable else (name,)
+            self._alter(table, entry, ColumnChange(retype={name: new}, forbid=forbid))
         elif is_wider:
             self._alter(table, entry, None)
         else:
@@ -226,16 +230,18 @@ class LocalTransactionTable(LocalReadable, TransactionTable):
 
     def _refuse_null(self, column: str) -> None:
         """Refuse a null in a column; one that another commit writes meanwhile is a conflict."""
-        reader = self._keyed_reader()
         quoted = column.replace('"', '""')
         text = f'"{quoted}" is null'
-        self._tx.note_check(self._table(), reader, parse(text, reader.table_schema.arrow))
-        found = next(iter(self.scan(list(self.primary_key), filter=text, limit=1)), None)
+        if self.has_key:  # of any other table a commit meanwhile is a conflict
+            reader = self._keyed_reader()
+            self._tx.note_check(self._table(), reader, parse(text, reader.table_schema.arrow))
+        shown = list(self.primary_key) or None
+        found = next(iter(self.scan(shown, filter=text, limit=1)), None)
         if found is None or not found.num_rows:
             return
         raise SchemaMismatchError(
-            f"column {column!r} of {self.name!r} has a null in the row {found.to_pylist()[0]}: give"
-            " it a value first"
+            f"column {column!r} of {self.name!r} has a null in the row"
+            f" {str(found.to_pylist()[0])[:200]}: give it a value first"
         )
 
     def note(self, metadata: Mapping[str, str]) -> None:

@@ -201,11 +201,6 @@ def add_column(
             f"column {name!r}: rows that exist have null there; leave out 'not null', or give a"
             " default"
         )
-    if not field.nullable and not catalogs.schema_of(table).key:
-        raise RequestError(
-            f"column {name!r}: a table without a key takes no column of 'not null' later; leave it"
-            " out"
-        )
     return add_field(table, field)
 
 
@@ -321,11 +316,6 @@ def alter_column(
     if column.id in schema.key and (nullable or has_default):
         what = "is never null" if nullable else "has no default"
         raise RequestError(f"column {name!r} is part of the key, which {what}")
-    if nullable is False and column.nullable and not schema.key:
-        raise RequestError(
-            f"column {name!r}: a column of a table without a key that may be null stays so; make a"
-            " new table with 'not null'"
-        )
     changed = column
     if nullable is not None and column.id not in schema.key:
         changed = msgspec.structs.replace(changed, nullable=nullable)

@@ -46,8 +46,8 @@ from siltstone.storage.tables.values import (
 class ColumnChange(msgspec.Struct, frozen=True):
     """What happens to the columns of a table: new names by the old ones, or columns go or come.
 
-    Those of `relax` may be null from now on. Those of `retype` get another type, in which each of
-    their values has one.
+    Those of `relax` may be null from now on, those of `forbid` have no null and take none. Those of
+    `retype` get another type, in which each of their values has one.
     """
 
     rename: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
@@ -55,6 +55,7 @@ class ColumnChange(msgspec.Struct, frozen=True):
     add: Sequence[pa.Field] = ()
     relax: Sequence[str] = ()
     retype: Mapping[str, pa.DataType] = NOTHING_RETYPED
+    forbid: Sequence[str] = ()
 
 
 def dataset_of(table: TableDefinition, seq: int = FOREVER) -> tuple[str, Pin | None]:
@@ -315,6 +316,7 @@ class PlainWrites:
                 add=change.add,
                 relax=change.relax,
                 retype=change.retype,
+                forbid=change.forbid,
             )
             self.versions.add(made)
         self._did(lambda: self.alter(table_schema, change), is_blind=False)

@@ -381,10 +381,12 @@ class TableWriter(Protocol):
         add: Sequence[pa.Field],
         relax: Sequence[str] = (),
         retype: Mapping[str, pa.DataType] = NOTHING_RETYPED,
+        forbid: Sequence[str] = (),
     ) -> Pin:
         """Give columns other types; let those of `relax` be null; rename, drop, then add columns.
 
-        Each value of a column of `retype` has one in its new type (`casts`).
+        Each value of a column of `retype` has one in its new type (`casts`). Columns of `forbid`,
+        by their names in the end, have no null and take none; of a table without a key.
 
         New columns are at the end, and have the initial values that their fields carry, or null.
         No part may lose its last stored column: see `bare`.

@@ -30,6 +30,7 @@ from siltstone.storage.lance.files.staged_catalog import (
     put_blank,
     writing,
 )
+from siltstone.storage.lance.files.strict_schema import strict_schema
 from siltstone.storage.lance.read.pinned import LancePinned, parts_with
 from siltstone.storage.lance.read.reader import LanceReader
 from siltstone.storage.lance.write import adoption
@@ -144,6 +145,7 @@ class LanceWriter:
         add: Sequence[pa.Field],
         relax: Sequence[str] = (),
         retype: Mapping[str, pa.DataType] = NOTHING_RETYPED,
+        forbid: Sequence[str] = (),
     ) -> Pin:
         """See `tables.TableWriter.alter`. Of columns without values Lance alters the manifest."""
         schema = self._reader.open(pin).dataset.schema
@@ -154,7 +156,18 @@ class LanceWriter:
         add = [field for field in plain_of(add) if field.name not in {v.name for v in valued}]
         if rename or drop or add or relax:
             pin = self._altered(pin, rename, drop, add, relax)
-        return self._filled(pin, valued) if valued else pin
+        if valued:
+            pin = self._filled(pin, valued)
+        return self._forbidden(pin, forbid) if forbid else pin
+
+    def _forbidden(self, pin: Pin, forbid: Sequence[str]) -> Pin:
+        """Let columns, which have no null, take none."""
+
+        def project(dataset: Any) -> Any:
+            schema = strict_schema(dataset.lance_schema, forbid)
+            return lance_module().LanceOperation.Project(schema)
+
+        return self._commits.commit(pin, [project], (), rows=pin.rows)
 
     def _altered(
         self,
