@@ -225,7 +225,9 @@ def test_a_table_without_a_key_takes_no_null_any_more(db: st.Store, plain: st.Ta
 
 def test_a_null_of_a_table_without_a_key_is_found(plain: st.Table) -> None:
     plain.append({"a": 3, "b": None})
-    with pytest.raises(st.SchemaMismatchError, match=r"has a null in the row \{'a': 3, 'b': None\}"):
+    with pytest.raises(
+        st.SchemaMismatchError, match=r"has a null in the row \{'a': 3, 'b': None\}"
+    ):
         plain.alter_column("b", nullable=False)
     plain.delete_where("a = 3")
     plain.alter_column("b", nullable=False)

@@ -437,8 +437,23 @@ def test_a_diff_of_two_types_has_what_differs_alone(db: st.Store) -> None:
     table.alter_column("c", type="int64")
     assert db.diff(seq, db.seq).rows == 0
     table.update(1, c=2**40)
-    rows = db.diff(seq, db.seq)["t"].scan().read_all().to_pylist()
+    rows = db.diff(seq, db.seq)["t"].to_pylist()
     assert [(row["_old"]["c"], row["_new"]["c"]) for row in rows] == [(5, 2**40)]
+    back = db.diff(db.seq, seq)["t"].to_pylist()
+    assert [(row["_old"]["c"], row["_new"]["c"]) for row in back] == [(2**40, 5)]
+
+
+def test_rows_are_put_back_into_the_wider_type(db: st.Store) -> None:
+    table = made(db, "int32", 5)
+    seq = db.seq
+    table.update(1, c=6)
+    last = db.seq
+    table.alter_column("c", type="float64")
+    db.put_back("t", to=seq, until=last)
+    assert column_of(table) == {1: 5.0, 2: None}
+    table.alter_column("c", type="string")
+    with pytest.raises(st.RequestError, match="columns of 't' are others"):
+        db.put_back("t", to=seq, force=True)
 
 
 # others
@@ -469,9 +484,11 @@ def test_a_commit_from_before_is_brought_to_the_wider_type(db: st.Store, write: 
 @pytest.mark.parametrize("write", WRITES)
 def test_a_commit_from_before_conflicts_with_another_type(db: st.Store, write: str) -> None:
     table = made(db, "int32", 5)
-    with pytest.raises(st.ConflictError), db.transaction() as tx:
-        WRITES[write](tx["t"])
-        table.alter_column("c", type="string")
+    tx = db.transaction()
+    WRITES[write](tx["t"])
+    table.alter_column("c", type="string")
+    with pytest.raises(st.ConflictError):
+        tx.commit()
     assert column_of(table) == {1: "5", 2: None}
 
 
@@ -481,9 +498,11 @@ def test_another_type_conflicts_with_what_was_written_since_it_read_the_rows(
     db: st.Store, write: str, isolation: Any
 ) -> None:
     table = made(db, "int32", 5)
-    with pytest.raises(st.ConflictError), db.transaction(isolation=isolation) as tx:
-        tx["t"].alter_column("c", type="string")
-        WRITES[write](table)
+    tx = db.transaction(isolation=isolation)
+    tx["t"].alter_column("c", type="string")
+    WRITES[write](table)
+    with pytest.raises(st.ConflictError):
+        tx.commit()
     assert table.schema.field("c").type == pa.int32()
 
 
@@ -547,9 +566,11 @@ def test_rows_that_were_staged_before_another_type_are_refused(
 @pytest.mark.parametrize("kind", ["int64", "string"])
 def test_plain_rows_from_before_conflict(db: st.Store, kind: str) -> None:
     table = made(db, "int32", 5, ())
-    with pytest.raises(st.ConflictError), db.transaction() as tx:
-        tx["t"].append({"id": 3, "c": 9, "z": None})
-        table.alter_column("c", type=kind)
+    tx = db.transaction()
+    tx["t"].append({"id": 3, "c": 9, "z": None})
+    table.alter_column("c", type=kind)
+    with pytest.raises(st.ConflictError):
+        tx.commit()
     assert len(column_of(table)) == 2
 
 
@@ -626,31 +647,35 @@ SCALARS = [
 ]  # fmt: skip
 
 
-def ends_of(kind: Any) -> pa.Array:
+TEXTS = {
+    "string": ["", "ä", None],
+    "large_string": ["", "ä", None],
+    "binary": [b"", b"\xff", None],
+    "large_binary": [b"", b"\xff", None],
+    "fixed_size_binary[2]": [b"\xff\x00", None],
+    "bool": [True, False, None],
+}
+PER_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
+
+
+def ends_of(text: str) -> pa.Array:
     """Return the values of a type that are likeliest to be cut by another one, and null."""
-    is_of = pa.types
-    if is_of.is_boolean(kind):
-        return pa.array([True, False, None])
-    if is_of.is_decimal(kind):
+    kind: Any = parse_type(text)
+    if text in TEXTS:
+        return pa.array(TEXTS[text], kind)
+    if pa.types.is_decimal(kind):
         return from_storage_values([10**kind.precision - 1, -1, None], kind)
-    if is_of.is_floating(kind):
+    if pa.types.is_floating(kind):
         return pa.array([0.1, -0.5, float("nan"), float("inf"), 65504.0, None]).cast(kind)
-    if is_of.is_fixed_size_binary(kind):
-        return pa.array([b"\xff\x00", None], kind)
-    if is_of.is_string(kind) or is_of.is_large_string(kind):
-        return pa.array(["", "ä", None], kind)
-    if is_of.is_binary(kind) or is_of.is_large_binary(kind):
-        return pa.array([b"", b"\xff", None], kind)
     bits = kind.bit_width
-    if is_of.is_unsigned_integer(kind):
+    low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+    if pa.types.is_unsigned_integer(kind):
         return pa.array([0, 2**bits - 1, None], kind)
-    if is_of.is_time(kind):
-        per = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}[kind.unit]
-        return pa.array([0, 86_400 * per - 1, None], getattr(pa, f"int{bits}")()).cast(kind)
-    whole = pa.array([-(2 ** (bits - 1)), -1, 0, 2 ** (bits - 1) - 1, None])
-    if kind == pa.date64():
-        whole = pa.array([0, 86_400_000 * (2**31), None])
-    return whole.cast(getattr(pa, f"int{bits}")()).view(kind)
+    if pa.types.is_time(kind):
+        low, high = 0, PER_DAY[kind.unit] - 1
+    if text == "date64":
+        low, high = 0, PER_DAY["ms"] * 2**31
+    return pa.array([low, 0, high, None], getattr(pa, f"int{bits}")()).view(kind)
 
 
 def same(one: pa.Array, other: pa.Array) -> bool:
@@ -663,7 +688,7 @@ def same(one: pa.Array, other: pa.Array) -> bool:
 @pytest.mark.parametrize("old", SCALARS)
 def test_each_value_comes_back_from_a_wider_type(old: str) -> None:
     kind = parse_type(old)
-    values = ends_of(kind)
+    values = ends_of(old)
     for wider in (each for each in map(parse_type, SCALARS) if widens(kind, each)):
         there = in_type(values, wider)
         assert there.type == wider
@@ -675,7 +700,7 @@ def test_each_value_comes_back_from_a_wider_type(old: str) -> None:
 def test_a_cast_loses_nothing_or_refuses(old: str) -> None:
     kind = parse_type(old)
     for wanted in (each for each in map(parse_type, SCALARS) if may_cast(kind, each)):
-        for place in range(len(values := ends_of(kind))):
+        for place in range(len(values := ends_of(old))):
             one = values.slice(place, 1)
             try:
                 there = cast_column(one, wanted)

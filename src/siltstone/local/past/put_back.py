@@ -38,6 +38,7 @@ from siltstone.engine.write.stage_task import Staged, StageTask, begin
 from siltstone.errors import ConflictError, LimitError, RequestError
 from siltstone.formats.keys import KeyCodec
 from siltstone.formats.manifest import Schema, TableDefinition
+from siltstone.formats.types.widening import in_type
 from siltstone.local.past.moments import seq_of
 from siltstone.query.diff.table_diff import NEW, OLD, TwoStates, as_structs
 from siltstone.query.diff.tables import DiffOfStates
@@ -322,9 +323,10 @@ def _rows(batch: pa.RecordBatch, fields: pa.Schema) -> pa.RecordBatch:
     old_rows = cast("pa.StructArray", found.column(OLD))
     names = [each.name for each in old_rows.type]
     old = dict(zip(names, old_rows.flatten(), strict=True))
-    return pa.RecordBatch.from_arrays(
-        [old[name] if name in old else found.column(name) for name in fields.names], schema=fields
-    )
+    shown = {name: old[name] if name in old else found.column(name) for name in fields.names}
+    # A type may have been widened since.
+    typed = [in_type(column, fields.field(name).type) for name, column in shown.items()]
+    return pa.RecordBatch.from_arrays(typed, schema=fields)
 
 
 def _gone(batch: pa.RecordBatch, key: pa.Schema) -> pa.RecordBatch:
