@@ -634,6 +634,23 @@ def test_an_image_ends_with_the_type_that_it_has(db: st.Store) -> None:
     assert column_of(table)[2**40] == 2**40
 
 
+def test_a_damaged_file_is_not_written_anew(tmp_path: Path) -> None:
+    with st.connect(tmp_path / "s", background=False) as db:
+        table = db.create_table("t", {"id": "int64", "c": "int32"}, "id")
+        table.insert([{"id": n, "c": n * n} for n in range(5_000)])
+        db.checkpoint()
+        db.merge()
+    for file in (tmp_path / "s" / "tables").glob("t-*/base/data/*.lance"):
+        data = bytearray(file.read_bytes())
+        data[len(data) // 3] ^= 1
+        file.write_bytes(data)
+    with st.connect(tmp_path / "s", background=False) as db:
+        db["t"].alter_column("c", type="int64")
+        db.checkpoint()
+        with pytest.raises(st.CorruptionError):
+            db.merge()
+
+
 # the rule
 
 

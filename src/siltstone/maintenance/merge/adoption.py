@@ -56,13 +56,15 @@ def _adopted(level: Lives, table_schema: TableSchema) -> AdoptedLoad | None:
         return None
     if not {*map(history_name, table_schema.initials())} <= {*table.schema.names}:
         return None  # its files would have nulls where base has the initial value
+    kinds = {
+        history_name(i): table_schema.arrow.field(n).type for i, n in table_schema.names.items()
+    }
+    if any(each.name in kinds and is_pair(each.type, kinds[each.name]) for each in table.schema):
+        return None  # its files have another type
     # The ordinals of a load's rows are their positions: it is one dataset, of one seq.
     gone = np.flatnonzero(~level.kept.to_numpy(zero_copy_only=False))
     if len(gone) > HIDDEN_SHARE_MAX * table.rows:
         return None
     stored = {name: history_name(i) for i, name in table_schema.names.items()}
-    kinds = {old: table_schema.arrow.field(new).type for new, old in stored.items()}
-    if any(each.name in kinds and is_pair(each.type, kinds[each.name]) for each in table.schema):
-        return None  # its files have another type
     columns = tuple((old, new) for new, old in stored.items() if old in table.schema.names)
     return AdoptedLoad(table.pin, columns, gone)
