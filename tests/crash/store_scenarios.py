@@ -386,7 +386,7 @@ def of_type(name: str, kind: str) -> Step:
 
 
 def typed_row(key: int, n: object) -> Step:
-    return step("row", lambda db: db["t"].upsert({"id": key, "v": "more", "n": n}))
+    return step("row", lambda db: db["t"].upsert({"id": key, "v": "more", "w": n}, missing="null"))
 
 
 def more_row(key: int) -> Step:
@@ -700,17 +700,17 @@ SCENARIOS: dict[str, Scenario] = {
             OPEN,
             create(),
             upsert(1, 2),
-            step("add n", lambda db: db["t"].add_column("n", "int8", 7)),
-            of_type("n", "int16"),
+            step("add w", lambda db: db["t"].add_column("w", "int8", 7)),
+            of_type("w", "int16"),
             typed_row(3, 300),
             CHECKPOINT,
             MERGE,
-            of_type("n", "int64"),
+            of_type("w", "int64"),
             typed_row(1, 2**40),
             delete(2),
             CHECKPOINT,  # history gets the type
             MERGE,  # base gets the type
-            of_type("n", "string"),
+            of_type("w", "string"),
             typed_row(4, "four"),
             CHECKPOINT,
             of_type("v", "large_string"),

@@ -166,7 +166,7 @@ class FakeWriter:
         made, files = FakeManifest(schema, ids, first + len(new), (), ()), list[InventoryFile]()
         hidden: list[str] = []
         for index, path in enumerate(table.manifest.paths):
-            part = table.part(index)
+            part = table.part(index).select(table.schema.names)
             for place, field in enumerate(schema):
                 if field.name in retype:
                     typed = cast_column(part.column(place).combine_chunks(), field.type)
