@@ -200,7 +200,7 @@ class PutBack:
     def _rows_back(
         self, now: TransactionTable, first: int, last: int, *, is_checked: bool, force: bool
     ) -> int:
-        two = DiffOfStates(self.core, self.state, first, last).of(now.name)
+        two = DiffOfStates(self.core, self.state, first, last).by_key(now.name)
         if is_checked and two.fields.field(OLD).type != two.fields.field(NEW).type:
             raise RequestError(
                 f"the columns of {now.name!r} changed from seq {first} to {last}, and back: say"

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from siltstone.api.results import Receipt
 from siltstone.errors import ConflictError, RequestError
 from siltstone.local.snapshot import LocalSnapshot
-from siltstone.api.results import Receipt
 from siltstone.spark.context import stores
 from siltstone.spark.context.application import APPLICATION, of_process, store_of, tell_own
 from siltstone.spark.context.kept_stores import kept
