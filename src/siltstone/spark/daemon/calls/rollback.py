@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from siltstone.api.results import Receipt
-from siltstone.errors import ConflictError, RequestError
+from siltstone.api.transaction import Transaction
+from siltstone.errors import ConflictError, LimitError, RequestError
 from siltstone.local.snapshot import LocalSnapshot
 from siltstone.spark.context import stores
 from siltstone.spark.context.application import APPLICATION, of_process, store_of, tell_own
@@ -44,7 +45,7 @@ def roll_back(
         RequestError: Neither or both are given, or no such tag; the table was made, or its columns
             changed, since then.
         SnapshotExpiredError, TableNotFoundError: The store does not keep the seq; no such table.
-        ConflictError: Another commit changed the same rows meanwhile; nothing was changed.
+        ConflictError: Another commit changed the table meanwhile; nothing was changed.
         OwnedError, InDoubtError: As for any commit.
     """
     if (seq is None) == (tag is None):
@@ -55,11 +56,11 @@ def roll_back(
         reader.snapshot(seq=seq, tag=tag) as past,
     ):
         _require_same(past, now, table)
-        done = _committed(uri, table, past.seq, now.seq)
+        done = _committed(uri, table, now[table].id, past.seq, now.seq)
         teller = of_process({APPLICATION: application})
         if teller is not None and done.rows:
             tell_own(teller, store_of(path, reader.store_id), done.seq)
-        return RolledBack(past.seq, done.seq, done.rows)
+        return RolledBack(past.seq, done.seq, done.rows or 0)
 
 
 def _require_same(past: LocalSnapshot, now: LocalSnapshot, name: str) -> None:
@@ -78,18 +79,29 @@ def _require_same(past: LocalSnapshot, now: LocalSnapshot, name: str) -> None:
         )
 
 
-def _committed(uri: str, table: str, to: int, until: int) -> Receipt:
+def _committed(uri: str, table: str, table_id: int, to: int, read_seq: int) -> Receipt:
+    """Put the rows back, unless the table has changed since `read_seq`."""
     with stores.owner(uri) as db:
         try:
-            done = db.put_back(table, to=to, until=until)
-        except ConflictError as error:
-            raise ConflictError(
-                table,
-                error.key,
-                until,
-                error.written_seq,
-                explained=f"{table!r} was at seq {until} when its rollback began, and rows of it"
-                f" have changed since: nothing was rolled back; call it again",
-            ) from error
+            with db.transaction(isolation="serializable") as tx:
+                _refuse_changed(tx, table_id, read_seq)
+                tx.put_back(table, to=to, force=True)
+            done = tx.receipt
+        except LimitError:  # a commit of its own stages them
+            done = db.put_back(table, to=to, until=read_seq)
+        assert done is not None
         automatic_merge.report(db, ())
     return done
+
+
+def _refuse_changed(tx: Transaction, table_id: int, read_seq: int) -> None:
+    name, changed = tx.changed_since(table_id, read_seq)
+    if changed:
+        raise ConflictError(
+            name,
+            "*",
+            read_seq,
+            changed,
+            explained=f"{name!r} was at seq {read_seq} when its rollback began, and has changed at"
+            f" seq {changed}: nothing was rolled back; call it again",
+        )
