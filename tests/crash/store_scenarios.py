@@ -381,6 +381,14 @@ def add_more(name: str, default: int) -> Step:
     return step(f"add {name}", lambda db: db["t"].add_column(name, "int64", default))
 
 
+def of_type(name: str, kind: str) -> Step:
+    return step(f"{name} is {kind}", lambda db: db["t"].alter_column(name, type=kind))
+
+
+def typed_row(key: int, n: object) -> Step:
+    return step("row", lambda db: db["t"].upsert({"id": key, "v": "more", "w": n}, missing="null"))
+
+
 def more_row(key: int) -> Step:
     return step("row", lambda db: db["t"].upsert({"id": key, "v": "more"}, missing="keep"))
 
@@ -685,6 +693,31 @@ SCENARIOS: dict[str, Scenario] = {
             CLOSE,
             OPEN,
             more_row(9),
+        ]
+    ),
+    "columns of other types": Scenario(
+        [
+            OPEN,
+            create(),
+            upsert(1, 2),
+            step("add w", lambda db: db["t"].add_column("w", "int8", 7)),
+            of_type("w", "int16"),
+            typed_row(3, 300),
+            CHECKPOINT,
+            MERGE,
+            of_type("w", "int64"),
+            typed_row(1, 2**40),
+            delete(2),
+            CHECKPOINT,  # history gets the type
+            MERGE,  # base gets the type
+            of_type("w", "string"),
+            typed_row(4, "four"),
+            CHECKPOINT,
+            of_type("v", "large_string"),
+            MERGE,
+            CLOSE,
+            OPEN,
+            typed_row(9, "nine"),
         ]
     ),
     "a plain table": Scenario(

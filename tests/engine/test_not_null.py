@@ -200,11 +200,122 @@ def test_what_cannot_be_is_refused(
     assert db.seq == before
 
 
-def test_a_table_without_a_key_is_strict_from_the_start_alone(db: st.Store) -> None:
-    plain = db.create_table("p", {"a": "int64", "b": "int64 not null"})
-    with pytest.raises(st.RequestError, match="make a new table with 'not null'"):
-        plain.alter_column("a", nullable=False)
+# without a key
+
+
+@pytest.fixture
+def plain(db: st.Store) -> st.Table:
+    table = db.create_table("p", {"a": "int64", "b": "string"})
+    table.append([{"a": 1, "b": "x"}, {"a": 2, "b": "y"}])
+    return table
+
+
+def test_a_table_without_a_key_takes_no_null_any_more(db: st.Store, plain: st.Table) -> None:
+    plain.alter_column("a", nullable=False)
+    with pytest.raises(st.SchemaMismatchError, match="'a'"):
+        plain.append({"b": "z"})
+    with pytest.raises(st.SchemaMismatchError, match="'a'"):
+        plain.overwrite([{"a": None, "b": "z"}])
+    plain.append({"a": 3, "b": None})
+    plain.alter_column("a", nullable=True)
+    plain.append({"a": None, "b": None})
+    assert [row["a"] for row in plain.to_arrow().to_pylist()] == [1, 2, 3, None]
+    assert db.verify(deep=True).findings == ()
+
+
+def test_a_null_of_a_table_without_a_key_is_found(plain: st.Table) -> None:
+    plain.append({"a": 3, "b": None})
+    with pytest.raises(
+        st.SchemaMismatchError, match=r"has a null in the row \{'a': 3, 'b': None\}"
+    ):
+        plain.alter_column("b", nullable=False)
+    plain.delete_where("a = 3")
     plain.alter_column("b", nullable=False)
-    plain.alter_column("b", nullable=True)
-    plain.append({"a": 1})
-    assert plain.to_arrow().to_pylist() == [{"a": 1, "b": None}]
+    assert not plain.schema.field("b").nullable
+
+
+def test_a_table_without_a_key_that_has_no_rows_may_be_strict(db: st.Store) -> None:
+    table = db.create_table("p", {"a": "int64", "b": "string"})
+    table.alter_column("a", nullable=False)
+    with pytest.raises(st.SchemaMismatchError, match="'a'"):
+        table.append({"b": "x"})
+    table.append({"a": 1})
+    assert table.to_arrow().to_pylist() == [{"a": 1, "b": None}]
+
+
+@pytest.mark.parametrize("rows", [[], [{"a": 1, "b": None}, {"a": 2, "b": "y"}]])
+def test_a_column_of_not_null_is_added_to_a_table_without_a_key(
+    db: st.Store, rows: list[dict[str, Any]]
+) -> None:
+    table = db.create_table("p", {"a": "int64", "b": "string"}, data=rows)
+    table.add_column("n", "int32 not null", 7)
+    with pytest.raises(st.SchemaMismatchError, match="'n'"):
+        table.append({"a": 3, "b": None, "n": None})
+    table.append({"a": 3})
+    assert [row["n"] for row in table.to_arrow().to_pylist()] == [7] * (len(rows) + 1)
+    assert not table.schema.field("n").nullable
+    assert db.verify(deep=True).findings == ()
+
+
+def test_not_null_outlives_another_type_without_a_key(plain: st.Table) -> None:
+    plain.alter_column("a", nullable=False)
+    for kind in ("float64", "string"):
+        plain.alter_column("a", type=kind)
+        assert not plain.schema.field("a").nullable
+        with pytest.raises(st.SchemaMismatchError, match="'a'"):
+            plain.append({"b": "z"})
+
+
+@pytest.mark.parametrize("value", [None, 5])
+def test_rows_without_a_key_from_before_conflict(
+    db: st.Store, plain: st.Table, value: object
+) -> None:
+    tx = db.transaction()
+    tx["p"].append({"a": value, "b": None})
+    plain.alter_column("a", nullable=False)
+    with pytest.raises(st.ConflictError):
+        tx.commit()
+    assert plain.count() == 2
+
+
+def test_rows_without_a_key_since_the_look_conflict(db: st.Store, plain: st.Table) -> None:
+    tx = db.transaction()
+    tx["p"].alter_column("a", nullable=False)
+    plain.append({"a": None, "b": "z"})
+    with pytest.raises(st.ConflictError):
+        tx.commit()
+    assert plain.schema.field("a").nullable
+    plain.delete_where("a is null")
+    plain.alter_column("a", nullable=False)
+
+
+def test_an_optimize_meanwhile_does_not_conflict(db: st.Store, plain: st.Table) -> None:
+    plain.append({"a": 3, "b": "z"})
+    tx = db.transaction()
+    tx["p"].alter_column("a", nullable=False)
+    db.optimize("p")
+    tx.commit()
+    assert not plain.schema.field("a").nullable
+    assert plain.count() == 3
+
+
+def test_rows_staged_without_a_key_before_are_staged_again(db: st.Store, plain: st.Table) -> None:
+    stage = db.stage("p")
+    piece = stage.run(pa.table({"a": pa.array([None], pa.int64()), "b": ["z"]}))
+    plain.alter_column("a", nullable=False)
+    with pytest.raises(st.SchemaMismatchError, match="stage them again"), db.transaction() as tx:
+        tx.attach(stage, [piece])
+    assert plain.count() == 2
+
+
+def test_a_strict_table_without_a_key_is_read_and_written_after_a_reopen(tmp_path: Path) -> None:
+    with st.connect(tmp_path / "r", background=False) as db:
+        table = db.create_table("p", {"a": "int64"}, data=[{"a": 1}])
+        table.alter_column("a", nullable=False)
+    with st.connect(tmp_path / "r", read_only=True) as db:
+        assert not db["p"].schema.field("a").nullable
+    with st.connect(tmp_path / "r", background=False) as db:
+        with pytest.raises(st.SchemaMismatchError, match="'a'"):
+            db["p"].append({"a": None})
+        db["p"].append({"a": 2})
+        assert db["p"].count() == 2

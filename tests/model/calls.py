@@ -19,6 +19,8 @@ from tests.model.reference import APPENDS, EVERY, Column, Effect, Key, Relation,
 
 ARROW_ROWS = 520  # more than travel as tuples
 TYPES: dict[str, pa.DataType] = {
+    "int8": pa.int8(),
+    "int32": pa.int32(),
     "int64": pa.int64(),
     "string": pa.string(),
     "uuid": pa.uuid(),
@@ -31,6 +33,8 @@ TYPES: dict[str, pa.DataType] = {
     "inside": pa.struct([("span", pa.duration("ms")), ("days", pa.large_list(pa.date64()))]),
 }
 VALUES: dict[str, Any] = {
+    "int8": some.none() | some.integers(-3, 3),
+    "int32": some.none() | some.sampled_from([-3, 0, 3, 70_000]),
     "int64": some.none() | some.integers(-3, 3),
     "string": some.none() | some.sampled_from(["", "x", "ä", "xy"]),
     "uuid": some.none() | some.integers(0, 3).map(lambda n: UUID(int=n << 90)),
@@ -48,7 +52,8 @@ VALUES: dict[str, Any] = {
         ]
     ),
 }
-"""By the kind of a column, as the model calls it; all but the first two have no simple order."""
+"""By the kind of a column, as the model calls it."""
+WIDER = {"int8": ("int32", "int64"), "int32": ("int64",)}
 NESTED = {"list", "map", "inside"}
 """These have no defaults."""
 KEYS = {
@@ -365,6 +370,39 @@ def set_default(draw: Draw, table: Relation, _world: World) -> Call | None:
     return Call(lambda t: t.alter_column(name, default=default), effect)
 
 
+def set_type(draw: Draw, table: Relation, _world: World) -> Call | None:
+    """A wider type, for which no row is read; or text, for which all rows are written."""
+    names = sorted(n for n, c in table.columns.items() if c.kind in WIDER and n not in table.key)
+    if not names:
+        return None
+    name = draw(some.sampled_from(names))
+    old = table.columns[name]
+    kind = draw(some.sampled_from([*WIDER[old.kind], "string"]))
+
+    def set_it(t: Any) -> Any:
+        return t.alter_column(name, type=TYPES[kind])
+
+    def widen(world: World) -> None:
+        changed = world.tables[table.id]
+        changed.columns[name] = replace(changed.columns[name], kind=kind)
+
+    if kind != "string":
+        return Call(set_it, Effect(table.id, widen, is_loose=True))
+
+    def text(value: object) -> str | None:
+        return None if value is None else str(value)
+
+    def write(world: World) -> None:
+        changed = world.tables[table.id]
+        default = text(changed.columns[name].default)
+        changed.columns[name] = Column(changed.next_column, kind, default)
+        changed.next_column += 1
+        changed.rows = {k: {**row, name: text(row[name])} for k, row in changed.rows.items()}
+
+    keys = set(table.rows) if table.key else set[Key]()
+    return Call(set_it, Effect(table.id, write, keys, is_loose=True))
+
+
 def drop_column(draw: Draw, table: Relation, _world: World) -> Call | None:
     names = sorted(set(table.columns) - set(table.key))
     if not names or len(table.columns) == 1:
@@ -401,7 +439,9 @@ def rename_column(draw: Draw, table: Relation, _world: World) -> Call | None:
 
 KEYED = (upsert, upsert, keep, insert, insert, update, update, delete, delete, delete_where)
 PLAIN = (append, append, append, overwrite, delete_where)
-DEFINITIONS = (truncate, add_column, add_column, set_default, drop_column, rename_column)
+DEFINITIONS = (
+    truncate, add_column, add_column, set_default, set_type, set_type, drop_column, rename_column,
+)  # fmt: skip
 
 
 def drawn(draw: Draw, table: Relation, world: World, *, definition: bool) -> Call | None:

@@ -14,6 +14,7 @@ from lance_namespace import errors
 
 import siltstone as st
 from siltstone.api.store import Store
+from siltstone.lance_namespace.specification import bodies, schema_json
 from siltstone.namespace import SiltstoneNamespace
 from tests.namespace.clients import opened
 from tests.server.rest import stream_of
@@ -170,25 +171,64 @@ def test_a_column_of_the_key_is_never_null(db: Store) -> None:
     assert nullable_of(db, "p")["id"]
 
 
+KINDS = [
+    ({"type": "large_utf8"}, pa.large_string()),
+    ("large_string", pa.large_string()),
+    ({"type": "binary"}, pa.binary()),
+]
+
+
 @pytest.mark.parametrize("name", ["k", "p"])
-def test_another_type_is_refused(db: Store, name: str) -> None:
+@pytest.mark.parametrize(("named", "kind"), KINDS)
+def test_a_column_gets_another_type(db: Store, name: str, named: Any, kind: pa.DataType) -> None:
+    ns = filled(db)
+    alteration = {"path": "v", "nullable": True, "data_type": named}
+    ns.alter_table_alter_columns({"id": [name], "alterations": [alteration]})
+    field = db[name].schema.field("v")
+    assert (field.type, field.nullable) == (kind, True)
+    shown = sorted(str(v) for v in db[name].to_arrow().column("v").cast(pa.string()).to_pylist())
+    assert shown == ["v0", "v1", "v2"]
+
+
+NAMED = [
+    ("int8", pa.int8()),
+    ({"type": "halffloat"}, pa.float16()),
+    ({"type": "float"}, pa.float32()),
+    ({"type": "float64"}, pa.float64()),
+    ({"type": "date32:day"}, pa.date32()),
+    ({"type": "date64:ms"}, pa.date64()),
+    ({"type": "timestamp:us:-"}, pa.timestamp("us")),
+    ({"type": "timestamp:ms:+02:00"}, pa.timestamp("ms", "+02:00")),
+    ({"type": "time32:s"}, pa.time32("s")),
+    ({"type": "duration:ns"}, pa.duration("ns")),
+    ({"type": "decimal:128:10:2"}, pa.decimal128(10, 2)),
+    ({"type": "fixed_size_binary", "length": 4}, pa.binary(4)),
+]
+
+
+@pytest.mark.parametrize(("named", "kind"), NAMED)
+def test_types_are_named_as_lance_and_arrow_do(db: Store, named: Any, kind: pa.DataType) -> None:
+    wanted = named if isinstance(named, str) else bodies.WantedType(**named)
+    assert schema_json.type_named(wanted) == kind
+
+
+@pytest.mark.parametrize("kind", ["nothing", {"type": "list"}, {"type": "struct", "fields": []},
+                                  {}, 5, {"type": "utf8:x:y:z"}])  # fmt: skip
+def test_what_is_no_type_is_refused(db: Store, kind: Any) -> None:
     ns, seq = filled(db), db.seq
-    alteration = {"path": "v", "nullable": True, "data_type": {"type": "utf8"}}
-    with pytest.raises(errors.UnsupportedOperationError):
-        ns.alter_table_alter_columns({"id": [name], "alterations": [alteration]})
+    request = {"id": ["k"], "alterations": [{"path": "v", "data_type": kind}]}
+    with pytest.raises((errors.InvalidInputError, errors.UnsupportedOperationError)):
+        ns.alter_table_alter_columns(request)
     assert db.seq == seq
 
 
-def test_a_column_of_a_table_with_a_key_takes_no_null_again(db: Store) -> None:
+def test_a_column_takes_no_null_again(db: Store) -> None:
     ns = filled(db)
+    strict = [{"path": "v", "nullable": False}]
     for name in ("k", "p"):
         allow(ns, name, "v")
-    strict = [{"path": "v", "nullable": False}]
-    ns.alter_table_alter_columns({"id": ["k"], "alterations": strict})
-    assert not nullable_of(db, "k")["v"]
-    with pytest.raises(errors.UnsupportedOperationError, match="without a key"):
-        ns.alter_table_alter_columns({"id": ["p"], "alterations": strict})
-    assert nullable_of(db, "p")["v"]
+        ns.alter_table_alter_columns({"id": [name], "alterations": strict})
+        assert not nullable_of(db, name)["v"]
 
 
 def test_nullable_is_true_or_false(db: Store) -> None:

@@ -231,7 +231,6 @@ def test_a_name_that_passed_to_a_table_with_another_key_has_all_rows_of_both(
         (("audit",), st.RequestError, "no tag 'audit'"),
         (("2026-01-01",), st.RequestError, "has no zone"),
         ((dt.datetime(2999, 1, 1, tzinfo=dt.UTC),), st.SnapshotExpiredError, "future"),
-        ((1, 2, "plain"), st.RequestError, "is a plain table"),
         ((1, 2, ["none"]), st.TableNotFoundError, "no table 'none'"),
         ((1, 2, 3), st.RequestError, "a list of names"),
         ((1, 2, [3]), st.RequestError, "a list of names"),

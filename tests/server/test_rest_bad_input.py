@@ -142,7 +142,7 @@ IN_JSON: list[tuple[str, object, tuple[int, int]]] = [
     ("table/t/add_columns", {"new_columns": [{"name": "v", "expression": "1"}]}, (400, 20)),
     ("table/t/drop_columns", {"columns": ["id"]}, (400, 13)),
     ("table/t/drop_columns", {"columns": ["nothing"]}, (404, 12)),
-    ("table/t/alter_columns", {"alterations": [{"path": "v", "data_type": "x"}]}, (406, 0)),
+    ("table/t/alter_columns", {"alterations": [{"path": "v", "data_type": "x"}]}, (400, 13)),
     ("table/t/alter_columns", {"alterations": [{"path": "id", "nullable": True}]}, (400, 13)),
     ("table/t/tags/version", {"tag": "none"}, (404, 8)),
     ("table/t/tags/create", {"tag": "x", "version": 99}, (404, 11)),

@@ -14,11 +14,13 @@ import pyarrow as pa
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin
+from siltstone.formats.types.casts import cast_column
 from siltstone.formats.types.defaults import absent
 from siltstone.storage.files import arrow_file
 from siltstone.storage.lance.files.errors import translated
 from siltstone.storage.tables import kept_names, staging
 from siltstone.storage.tables.values import (
+    NOTHING_RETYPED,
     POSITION,
     AdoptedLoad,
     Span,
@@ -108,11 +110,21 @@ class FakeWriter:
         drop: Sequence[str],
         add: Sequence[pa.Field],
         relax: Sequence[str] = (),
+        retype: Mapping[str, pa.DataType] = NOTHING_RETYPED,
+        forbid: Sequence[str] = (),
     ) -> Pin:
+        if forbid:
+            pin = self.alter(pin, rename=rename, drop=drop, add=add, relax=relax, retype=retype)
+            old = self._data.manifest(pin)
+            fields = [f.with_nullable(f.nullable and f.name not in forbid) for f in old.schema]
+            return self._data.commit(pin, replace(old, schema=pa.schema(fields)), ())
         table = self._reader.open(pin)
-        staging.refuse_alter(table.schema, rename, drop, add, relax)
-        if not (rename or drop or add or relax):
+        staging.refuse_alter(table.schema, rename, drop, add, relax, retype)
+        if not (rename or drop or add or relax or retype):
             return pin
+        if retype:
+            pin = self._retyped(pin, retype)
+            table = self._reader.open(pin)
         kept = [
             (
                 field.with_name(rename.get(field.name, field.name)).with_nullable(
@@ -141,6 +153,30 @@ class FakeWriter:
             mine = [h for h in map(json.loads, table.manifest.hidden) if h["path"] == path]
             hidden += [json.dumps({**each, "path": new.paths[-1]}) for each in mine]
         return self._data.commit(pin, replace(new, hidden=tuple(hidden)), files)
+
+    def _retyped(self, pin: Pin, retype: Mapping[str, pa.DataType]) -> Pin:
+        """Write columns anew in other types, each with a new id, as if it were another one."""
+        table, first = self._reader.open(pin), self._data.manifest(pin).next_id
+        new = {name: first + place for place, name in enumerate(retype)}
+        schema = pa.schema([
+            pa.field(f.name, retype[f.name]) if f.name in retype else f for f in table.schema
+        ])  # fmt: skip
+        pairs = zip(table.schema, table.manifest.ids, strict=True)
+        ids = tuple(new.get(field.name, number) for field, number in pairs)
+        made, files = FakeManifest(schema, ids, first + len(new), (), ()), list[InventoryFile]()
+        hidden: list[str] = []
+        for index, path in enumerate(table.manifest.paths):
+            part = table.part(index).select(table.schema.names)
+            for place, field in enumerate(schema):
+                if field.name in retype:
+                    typed = cast_column(part.column(place).combine_chunks(), field.type)
+                    part = part.set_column(place, field, typed)
+            seqs = self._data.inventories.live(pin.inventory, [path])[path].seqs
+            staged = self._data.write(pin.folder, schema, part.to_batches(), seqs)
+            made, files = extended(made, staged), [*files, *staged.files]
+            mine = [h for h in map(json.loads, table.manifest.hidden) if h["path"] == path]
+            hidden += [json.dumps({**each, "path": made.paths[-1]}) for each in mine]
+        return self._data.commit(pin, replace(made, hidden=tuple(hidden)), files)
 
 
 class FakeRewriter:

@@ -323,23 +323,26 @@ class Store(TableDefinitions[Table, results.Receipt]):
     ) -> results.Diff:
         """Count what differs between two moments, table by table; the rows can be read then.
 
-        Tables are those with a key, by their names at each moment; one that is there at one of them
-        only has all its rows added, or removed. `Diff[name].scan()` streams the rows. Two NaN are
-        equal, 0.0 and -0.0 are not; a column that a moment lacks counts as null there.
+        Tables are meant by their names at each moment; one that is there at one of them only has
+        all its rows added, or removed. `Diff[name].scan()` streams the rows. Two NaN are equal, 0.0
+        and -0.0 are not; a column that a moment lacks counts as null there.
 
         Up to 100,000 changes are found by their keys. If there are more, or if they are not kept,
-        both states are read in the order of the key.
+        both states are read in the order of the key. Of a table without a key rows are compared
+        whole: none is changed, one is removed and one added. Files that both moments have are not
+        read, and the rows of others are held in memory, at most 1 GiB of each moment.
 
         Args:
             a: A sequence number, a time as for `snapshot`, or a tag; a text that is the name of a
                 tag is the tag.
             b: The same; by default the newest sequence number.
-            tables: Names of keyed tables; by default all.
+            tables: Names of tables; by default all, but for those with columns of blobs.
 
         Raises:
             SnapshotExpiredError: A moment is in the future, or not kept.
             TableNotFoundError: No table has such a name at either moment.
-            RequestError: A plain table, or no moment.
+            RequestError: No moment; or a table has columns of blobs.
+            LimitError: A table without a key has too many rows in other files.
 
         Examples:
             >>> orders.update(1, amount=21.0).rows, orders.delete(2).rows

@@ -267,21 +267,33 @@ class WritableTable(ReadableTable, Generic[Written, Deleted, Done]):
 
     @abstractmethod
     def alter_column(
-        self, name: str, *, nullable: bool | None = None, default: Any = UNCHANGED
+        self,
+        name: str,
+        *,
+        type: Any = None,  # noqa: A002 - the contract's name
+        nullable: bool | None = None,
+        default: Any = UNCHANGED,
     ) -> Done:
-        """Change whether a column takes null, or its default; what is not given stays.
+        """Change the type of a column, whether it takes null, or its default; the rest stays.
 
         Args:
             name: Its name.
+            type: As for `add_column`. A wider one (int32 to int64, float32 to float64, decimals of
+                more digits, a date to a timestamp of seconds) costs nothing: rows are written anew
+                by maintenance. For any other one all rows are read, each value must have one in
+                the new type, and a table with a key gets all its rows written in this commit
+                (at most 256 MiB), without the column's indexes. Reads of older seqs show the
+                old type.
             nullable: False: the rows are looked through, and none may have null there. A commit
                 that writes one meanwhile conflicts with this one.
             default: What new rows have that leave the column out; None: null again. Rows that exist
                 stay as they are.
 
         Raises:
-            SchemaMismatchError: There is no such column; a row has null there; or the default is of
-                another type.
-            RequestError: It is a column of the key, or its type takes no default.
+            SchemaMismatchError: There is no such column; a row has null there, or a value that the
+                type lacks; or the default is of another type.
+            RequestError: It is a column of the key, its type takes no default, or no value of its
+                type has one in the new type.
 
         Examples:
             >>> receipt = orders.alter_column("note", nullable=False, default="none")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pyarrow as pa
+
 from siltstone.engine.filter.filters import Expression, compile_value
 from siltstone.engine.write.transaction import EngineTransaction
 from siltstone.formats.schema import column_named
@@ -11,6 +13,7 @@ from siltstone.lance_namespace.rows.statements import collected, require_column,
 from siltstone.lance_namespace.rows.version_numbers import version_now
 from siltstone.lance_namespace.scope import Scope
 from siltstone.lance_namespace.specification import bodies, ids
+from siltstone.lance_namespace.specification.schema_json import type_named
 from siltstone.lance_versions.errors import invalid, unsupported
 from siltstone.local.transaction_table import LocalTransactionTable
 from siltstone.process import deadline
@@ -52,47 +55,41 @@ def _add(table: LocalTransactionTable, entry: bodies.NewColumn) -> Expression:
 
 
 def alter_table_alter_columns(scope: Scope, asked: bodies.AlterColumnsRequest) -> Altered:
-    """Rename columns, or let them be null, or not."""
+    """Rename columns, give them other types, or let them be null, or not."""
     name = ids.table_of(asked)
-    for entry in asked.alterations:
-        _refuse_alteration(entry)
+    kinds = [_type_of(entry) for entry in asked.alterations]
 
     def work(tx: EngineTransaction) -> None:
-        for entry in asked.alterations:
+        for entry, kind in zip(asked.alterations, kinds, strict=True):
             deadline.check()
             require_column(tx, name, entry.path)
             table = table_in(tx, name)
+            if kind is not None:
+                table.alter_column(entry.path, type=kind)
             if entry.nullable is not None:
-                _set_nullable(table, entry.path, may_be_null=entry.nullable)
+                table.alter_column(entry.path, nullable=entry.nullable)
             if entry.rename is not None:
                 table.rename_column(entry.path, entry.rename)
 
     return _altered(scope, name, work)
 
 
-def _set_nullable(table: LocalTransactionTable, column: str, *, may_be_null: bool) -> None:
-    """Let a column be null, or not.
+def _type_of(entry: bodies.ColumnAlteration) -> pa.DataType | None:
+    """Return the type that a column gets, None if it keeps its own; refuse what says nothing.
 
     Raises:
-        Refused: It may be null, and is to be so no more, in a table without a key.
-        SchemaMismatchError: It has a null, and is to have none.
-    """
-    if not may_be_null and not table.primary_key and table.schema.field(column).nullable:
-        raise unsupported("a column of a table without a key that may be null stays so")
-    table.alter_column(column, nullable=may_be_null)
-
-
-def _refuse_alteration(entry: bodies.ColumnAlteration) -> None:
-    """Refuse what is not offered, and what says nothing.
-
-    Raises:
-        Refused: The type is to change; or neither name nor nulls are given.
+        Refused: Neither name nor type nor nulls are given.
+        RequestError: There is no such type.
     """
     if entry.data_type:
-        raise unsupported("the type of a column does not change; add another column")
+        return type_named(entry.data_type)
     if entry.rename is None and entry.nullable is None:
         shown = entry.path[:128]
-        raise invalid(f"rename is the new name of column {shown!r}, or nullable is true or false")
+        raise invalid(
+            f"rename is the new name of column {shown!r}, data_type its type, or nullable is true"
+            " or false"
+        )
+    return None
 
 
 def alter_table_drop_columns(scope: Scope, asked: bodies.DropColumnsRequest) -> Altered:

@@ -267,9 +267,16 @@ class LocalTable(LocalReadable, Table):
         return self._run(lambda table: table.add_column(name, kind, default))
 
     def alter_column(
-        self, name: str, *, nullable: bool | None = None, default: object = UNCHANGED
+        self,
+        name: str,
+        *,
+        type: object = None,  # noqa: A002 - the contract's name
+        nullable: bool | None = None,
+        default: object = UNCHANGED,
     ) -> Receipt:
-        return self._run(lambda table: table.alter_column(name, nullable=nullable, default=default))
+        return self._run(
+            lambda table: table.alter_column(name, type=type, nullable=nullable, default=default)
+        )
 
     def drop_column(self, name: str) -> Receipt:
         return self._run(lambda table: table.drop_column(name))

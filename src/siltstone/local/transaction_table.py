@@ -39,6 +39,7 @@ from siltstone.formats.conversion.conform import conform
 from siltstone.formats.keys import Key
 from siltstone.formats.log import group
 from siltstone.formats.manifest import TableDefinition
+from siltstone.formats.types.casts import UncastError, cast_column
 from siltstone.local.readable import LocalReadable
 from siltstone.storage.tables.values import POSITION
 
@@ -123,7 +124,9 @@ class LocalTransactionTable(LocalReadable, TransactionTable):
         if self._tx.is_applied and definitions.has_column(table, name):
             return
         entry, field = definitions.add_column(table, name, kind, default)
-        self._alter(table, entry, ColumnChange(add=[field]))
+        forbid = () if field.nullable else (name,)
+        change = ColumnChange(add=[field.with_nullable(True)], forbid=forbid)
+        self._alter(table, entry, change)
 
     def drop_column(self, name: str) -> None:
         """Drop a column; adding the same name later makes a new one."""
@@ -142,37 +145,103 @@ class LocalTransactionTable(LocalReadable, TransactionTable):
         self._alter(table, entry, ColumnChange(rename={name: new_name}))
 
     def alter_column(
-        self, name: str, *, nullable: bool | None = None, default: object = UNCHANGED
+        self,
+        name: str,
+        *,
+        type: object = None,  # noqa: A002 - the contract's name
+        nullable: bool | None = None,
+        default: object = UNCHANGED,
     ) -> None:
-        """Change the default of a column, and whether it takes null.
+        """Change the type of a column, its default, and whether it takes null.
 
         Raises:
-            SchemaMismatchError: It has a null and is to have none.
+            SchemaMismatchError: It has a null and is to have none; or a value that has none in the
+                type.
         """
-        table = self._table()
         if self._tx.is_applied:  # others may have written nulls since, or dropped the column
             return
+        if type is not None:
+            self._retype(name, type)
+        table = self._table()
         entry = definitions.alter_column(table, name, nullable, default)
         if entry is None:
             return
         before = catalogs.schema_of(table)
-        for column in definitions.forbidden(before, entry.schema):
+        forbid = definitions.forbidden(before, entry.schema)
+        for column in forbid:
             self._refuse_null(column)
         relax = definitions.forbidden(entry.schema, before)
-        self._alter(table, entry, ColumnChange(relax=relax) if relax else None)
+        change = ColumnChange(relax=relax, forbid=forbid) if relax or forbid else None
+        self._alter(table, entry, change)
+
+    def _retype(self, name: str, kind: object) -> None:
+        """Give a column another type: that of what is stored, or of a new column in its place."""
+        table = self._table()
+        entry = definitions.retyped(table, name, kind)
+        if entry is None:
+            return
+        made = table_schema_of(entry.schema)
+        new = made.arrow.field(name).type
+        is_wider = made.ids[name] == self._table_schema().ids[name]
+        if not self.has_key:
+            for _ in () if is_wider else self._cast(name, new, [name]):
+                pass
+            forbid = () if made.arrow.field(name).nullable else (name,)
+            self._alter(table, entry, ColumnChange(retype={name: new}, forbid=forbid))
+        elif is_wider:
+            self._alter(table, entry, None)
+        else:
+            self._tx.note_check(table, self._keyed_reader(), None)
+            rows = [*self._cast(name, new, None)]
+            self._alter(table, entry, None)
+            if rows:
+                self.upsert(pa.Table.from_batches(rows))
+
+    def _cast(
+        self, name: str, kind: pa.DataType, columns: list[str] | None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield all rows, one column in another type, as long as one commit can hold them.
+
+        Raises:
+            SchemaMismatchError: A value has none in that type.
+            RequestError: They are more; of a table without a key nothing is held.
+        """
+        nbytes = 0
+        for batch in self.scan(columns):
+            try:
+                column = cast_column(batch.column(name), kind)
+            except UncastError as error:
+                keys = [*self.primary_key, name]
+                row = batch.slice(error.place, 1).select(keys).to_pylist()[0]
+                raise SchemaMismatchError(
+                    f"column {name!r} of {self.name!r} has a value that {kind} lacks in the row"
+                    f" {str(row)[:200]}: change it first"
+                ) from None
+            at = batch.schema.get_field_index(name)
+            made = batch.set_column(at, batch.schema.field(at).with_type(kind), column)
+            nbytes += made.nbytes
+            if self.has_key and nbytes > FRAME_BYTES_MAX:
+                raise RequestError(
+                    f"to write column {name!r} of {self.name!r} anew takes more than"
+                    f" {FRAME_BYTES_MAX} bytes of rows, which one commit cannot hold; add a column,"
+                    " fill it in parts, and drop this one"
+                )
+            yield made
 
     def _refuse_null(self, column: str) -> None:
         """Refuse a null in a column; one that another commit writes meanwhile is a conflict."""
-        reader = self._keyed_reader()
         quoted = column.replace('"', '""')
         text = f'"{quoted}" is null'
-        self._tx.note_check(self._table(), reader, parse(text, reader.table_schema.arrow))
-        found = next(iter(self.scan(list(self.primary_key), filter=text, limit=1)), None)
+        if self.has_key:  # of any other table a commit meanwhile is a conflict
+            reader = self._keyed_reader()
+            self._tx.note_check(self._table(), reader, parse(text, reader.table_schema.arrow))
+        shown = list(self.primary_key) or None
+        found = next(iter(self.scan(shown, filter=text, limit=1)), None)
         if found is None or not found.num_rows:
             return
         raise SchemaMismatchError(
-            f"column {column!r} of {self.name!r} has a null in the row {found.to_pylist()[0]}: give"
-            " it a value first"
+            f"column {column!r} of {self.name!r} has a null in the row"
+            f" {str(found.to_pylist()[0])[:200]}: give it a value first"
         )
 
     def note(self, metadata: Mapping[str, str]) -> None:

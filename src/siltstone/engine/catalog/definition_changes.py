@@ -96,13 +96,17 @@ def _steps(steps: Sequence[_T], seq: int) -> Iterator[tuple[_T, _T]]:
 def _columns(table: str, before: Schema, after: Schema) -> Iterator[str]:
     old = {column.id: column for column in before.columns}
     new = {column.id: column for column in after.columns}
+    names = {c.name for c in before.columns if c.id not in new}
+    anew = {c.name for c in after.columns if c.id not in old and c.name in names}
     for number, column in old.items():
-        if number not in new:
+        if column.name in anew and number not in new:
+            yield f"set type of column {table}.{column.name}"
+        elif number not in new:
             yield f"drop column {table}.{column.name}"
         else:
             yield from _column(table, column, new[number])
     for number, column in new.items():
-        if number not in old:
+        if number not in old and column.name not in anew:
             yield f"add column {table}.{column.name}"
     if before.metadata != after.metadata:
         yield f"set metadata of {table}"
@@ -112,6 +116,8 @@ def _column(table: str, before: Column, after: Column) -> Iterator[str]:
     """Yield what became of a column that stays."""
     if before.name != after.name:
         yield f"rename column {table}.{before.name} to {after.name}"
+    if before.type != after.type:
+        yield f"set type of column {table}.{after.name}"
     if before.nullable != after.nullable:
         does = "allow" if after.nullable else "forbid"
         yield f"{does} null in column {table}.{after.name}"

@@ -42,7 +42,16 @@ from siltstone.formats.schema import (
 from siltstone.formats.type_names import arrow_schema_of, field_of
 from siltstone.formats.types import metadata as metadatas
 from siltstone.formats.types.blobs import is_blob
-from siltstone.formats.types.defaults import DEFAULT, carrying, default_in, plain_of, text_of
+from siltstone.formats.types.casts import UncastError, may_cast
+from siltstone.formats.types.defaults import (
+    DEFAULT,
+    carrying,
+    default_in,
+    in_other_type,
+    plain_of,
+    text_of,
+)
+from siltstone.formats.types.widening import is_pair, widens
 
 APP_CHARACTERS_MAX = 256
 HOLDER_CHARACTERS_MAX = 64
@@ -192,11 +201,6 @@ def add_column(
             f"column {name!r}: rows that exist have null there; leave out 'not null', or give a"
             " default"
         )
-    if not field.nullable and not catalogs.schema_of(table).key:
-        raise RequestError(
-            f"column {name!r}: a table without a key takes no column of 'not null' later; leave it"
-            " out"
-        )
     return add_field(table, field)
 
 
@@ -312,11 +316,6 @@ def alter_column(
     if column.id in schema.key and (nullable or has_default):
         what = "is never null" if nullable else "has no default"
         raise RequestError(f"column {name!r} is part of the key, which {what}")
-    if nullable is False and column.nullable and not schema.key:
-        raise RequestError(
-            f"column {name!r}: a column of a table without a key that may be null stays so; make a"
-            " new table with 'not null'"
-        )
     changed = column
     if nullable is not None and column.id not in schema.key:
         changed = msgspec.structs.replace(changed, nullable=nullable)
@@ -326,6 +325,61 @@ def alter_column(
     if changed == column:
         return None
     return _altered(table, (changed if c.id == column.id else c for c in schema.columns))
+
+
+def retyped(table: TableDefinition, name: str, kind: object) -> group.Alter | None:
+    """Return the entry that gives a column another type; None: it has this one.
+
+    A wider type (`widening`) leaves the column what it is. Another one makes it a new column, in
+    its place and with its name: the caller gives each row its value there.
+
+    Raises:
+        RequestError: It is a column of the key, or no value of its type has one in the other.
+        SchemaMismatchError: There is no such column, or its default has no such value.
+    """
+    schema = catalogs.schema_of(table)
+    column = column_named(schema, name)
+    old, wanted = to_arrow(schema).field(name), field_of(name, kind)
+    if not wanted.nullable:
+        raise RequestError(f"column {name!r}: 'not null' is no type; give nullable=False")
+    stored = encode_column(wanted, is_keyed=bool(schema.key))
+    if stored == column.type:
+        return None
+    if column.id in schema.key:
+        raise RequestError(
+            f"column {name!r} is part of the key, whose type stays; make a new table and copy the"
+            " rows"
+        )
+    if (
+        is_blob(old)
+        or is_blob(wanted)
+        or not (is_pair(old.type, wanted.type) or may_cast(old.type, wanted.type))
+    ):
+        raise RequestError(
+            f"column {name!r} is {old.type}, which does not become {wanted.type}; add a column,"
+            " fill it, and drop this one"
+        )
+    default = _default_in_type(column, old.type, wanted.type)
+    changed = msgspec.structs.replace(column, type=stored, default=default)
+    following = table.next_column
+    if widens(old.type, wanted.type):
+        initial = in_other_type(column.initial, old.type, wanted.type)
+        changed = msgspec.structs.replace(changed, initial=initial)
+    else:
+        changed = msgspec.structs.replace(changed, id=following, initial=None)
+        following += 1
+    columns = (changed if c.id == column.id else c for c in schema.columns)
+    return _altered(table, columns, following)
+
+
+def _default_in_type(column: Column, old: pa.DataType, new: pa.DataType) -> str | None:
+    try:
+        return in_other_type(column.default, old, new)
+    except UncastError:
+        raise SchemaMismatchError(
+            f"the default of column {column.name!r} is {column.default!r}, which has no value in"
+            f" {new}: change it first"
+        ) from None
 
 
 def forbidden(before: Schema, after: Schema) -> list[str]:

@@ -2,13 +2,14 @@
 
 Rows and batches with one schema are read with another one by column id: a column that the older
 schema lacks has its initial value, else null; a column that the newer one lacks is not shown, a
-renamed column is the same.
+renamed column is the same. One whose type was widened is shown in the reader's (`widening`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -16,10 +17,11 @@ import pyarrow as pa
 from siltstone.formats.conversion.row_codec import RowCodec
 from siltstone.formats.keys import Key, KeyCodec
 from siltstone.formats.manifest import Column, Schema, TableDefinition
-from siltstone.formats.rows import Row, from_storage_values, to_user
-from siltstone.formats.schema import history_name
+from siltstone.formats.rows import Row, converter, from_storage_values, to_user
+from siltstone.formats.schema import decode_type, history_name
 from siltstone.formats.types.defaults import absent, stored_of
 from siltstone.formats.types.metadata import with_metadata
+from siltstone.formats.types.widening import in_type, value_in_type
 
 
 class TableSchema:
@@ -31,6 +33,7 @@ class TableSchema:
     __slots__ = (
         "_initials",
         "_key_places",
+        "_types",
         "arrow",
         "codec",
         "history_codec",
@@ -60,6 +63,7 @@ class TableSchema:
         self.shown = with_metadata(self.arrow, schema)
         self.names: dict[int, str] = {column.id: column.name for column in schema.columns}
         self.ids: dict[str, int] = {column.name: column.id for column in schema.columns}
+        self._types: dict[int, object] = {column.id: column.type for column in schema.columns}
         self._initials = {
             column.id: stored_of(column.initial, self.arrow.field(column.name).type)
             for column in schema.columns
@@ -91,16 +95,51 @@ class TableSchema:
         """Return the names that `columns` have under `written`; None: it lacks the column."""
         return tuple(written.names.get(self.ids[name]) for name in columns)
 
+    def alike(self, columns: Iterable[str], written: TableSchema) -> dict[str, str]:
+        """Return the names under `written` of those columns that have the same type there.
+
+        What knows no other type reads them by these: Lance's filters, its indexes, images.
+        """
+        here, there = self._types, written._types
+        ids = ((name, self.ids[name]) for name in columns)
+        return {n: written.names[i] for n, i in ids if i in there and there[i] == here[i]}
+
+    def is_unlike(self, column: str, written: TableSchema) -> bool:
+        """Say whether rows under `written` have values of a column that are not stored as such.
+
+        It has another type there; or it is not there, and they have its initial value.
+        """
+        column_id = self.ids[column]
+        if column_id not in written.names:
+            return self.initial(column_id) is not None
+        return written._types[column_id] != self._types[column_id]
+
+    def turns(self, written: TableSchema) -> dict[int, Callable[[Any], Any]]:
+        """Return what turns storage values of rows under `written` into ours, by column id.
+
+        Only of columns with another type; most schemas have none.
+        """
+        here, there = self._types, written._types
+        others = [i for i, kind in here.items() if i in there and there[i] != kind]
+        found = {i: value_in_type(decode_type(there[i]), decode_type(here[i])) for i in others}
+        return {i: turn for i, turn in found.items() if turn is not None}
+
     def align_row(self, row: Mapping[str, object], written: TableSchema) -> dict[str, object]:
         """Return a row that was written under `written` as this shape shows it."""
         if written.id == self.id:
             return dict(row)
-        return {
+        found = {
             column.name: row.get(written.names[column.id])
             if column.id in written.names
             else to_user(self.initial(column.id), self.arrow.field(column.name).type)
             for column in self.schema.columns
         }
+        for column_id, turn in self.turns(written).items():
+            name, old = self.names[column_id], written.names[column_id]
+            if found[name] is not None:
+                stored = turn(converter(written.arrow.field(old).type)(found[name]))
+                found[name] = to_user(stored, self.arrow.field(name).type)
+        return found
 
     def initial(self, column_id: int) -> object:
         """Return the storage value of a column in rows from before it was added."""
@@ -126,9 +165,12 @@ def _named_by_ids(schema: Schema) -> Schema:
 def aligned(
     batch: pa.RecordBatch, names: Iterable[str | None], fields: Iterable[pa.Field]
 ) -> list[pa.Array]:
-    """Return the columns of a batch by their names there; what has none has its initial value."""
+    """Return the columns of a batch by their names there; what has none has its initial value.
+
+    One that is stored in another type than its field's is turned into that (`widening`).
+    """
     return [
-        absent(field, batch.num_rows) if name is None else batch.column(name)
+        absent(field, batch.num_rows) if name is None else in_type(batch.column(name), field.type)
         for name, field in zip(names, fields, strict=True)
     ]
 

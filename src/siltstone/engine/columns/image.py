@@ -27,6 +27,7 @@ import pyarrow as pa
 from siltstone.engine.levels.chunk import Chunk, Run, batch_of, codes_of, merge_runs, run_of, tier
 from siltstone.formats.keys import Codes, KeyCodec, KeyColumns, newest_rows
 from siltstone.formats.log.group import UPSERT
+from siltstone.formats.types.widening import in_type
 from siltstone.units import require
 
 _NO_INITIALS: Mapping[int, pa.Array] = {}
@@ -184,7 +185,7 @@ class Image(msgspec.Struct, frozen=True, eq=False):
         upserts = newest[is_upsert]
         nulls = {number: pa.nulls(1, cast("Any", kind)) for number, kind in self._kinds}
         cells = [
-            _added(added, number, initials.get(number, null)).chosen(upserts)
+            _added(added, number, in_type(initials.get(number, null), null.type)).chosen(upserts)
             for number, null in nulls.items()
         ]
         gone = slots[~is_upsert]
@@ -312,7 +313,7 @@ def _added(added: Sequence[Chunk], number: int, initial: pa.Array) -> Cells:
     for chunk in added:
         name, count = chunk.table_schema.names.get(number, ""), len(chunk.codes)
         if name in chunk.batch.schema.names:
-            found.append(cells_of(chunk.batch.column(name)))
+            found.append(cells_of(in_type(chunk.batch.column(name), initial.type)))
         else:
             found.append(cells_of(initial.take(np.zeros(count, np.int64))))
     return _joined(found)

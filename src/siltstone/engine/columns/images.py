@@ -15,10 +15,14 @@ No lock: all that is kept is replaced in one assignment; a count that is lost co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from typing import TypeAlias
+
+import pyarrow as pa
 
 from siltstone.engine.columns.image import Image, bytes_of
 
+Kinds: TypeAlias = Mapping[int, pa.DataType]
 HOT_SCANS = 3
 KEPT_MAX = 2
 IDLE_VIEWS_MAX = 8
@@ -40,16 +44,19 @@ class Images:
         """Bytes in memory; blocks that images share count once."""
         return bytes_of(self._kept)
 
-    def before(self, seq: int, merged_seq: int, numbers: Collection[int]) -> Image | None:
-        """Return the newest image that a reader at `seq` can begin with; it has these columns."""
+    def before(self, seq: int, merged_seq: int, kinds: Kinds) -> Image | None:
+        """Return the newest image that a reader at `seq` can begin with; it has these columns.
+
+        Of these types: the type of a column may have been widened since.
+        """
         for image in self._kept:
-            if merged_seq <= image.seq <= seq and image.kinds.keys() >= {*numbers}:
+            if merged_seq <= image.seq <= seq and image.kinds.items() >= kinds.items():
                 return image
         return None
 
-    def are_ahead(self, seq: int, numbers: Collection[int]) -> bool:
+    def are_ahead(self, seq: int, kinds: Kinds) -> bool:
         """Return whether an image with these columns is above `seq`: another reader was faster."""
-        return any(image.seq > seq and image.kinds.keys() >= {*numbers} for image in self._kept)
+        return any(i.seq > seq and i.kinds.items() >= kinds.items() for i in self._kept)
 
     def is_asked_again(self, numbers: Collection[int]) -> bool:
         """Count a scan of some columns; return whether an image of them is worth its cost."""
@@ -66,14 +73,14 @@ class Images:
     def keep(self, image: Image, bytes_left: Callable[[], int]) -> None:
         """Keep an image if it is the newest, and if there is room for it and a changed copy."""
         kept = self._kept
-        if kept and kept[0].kinds.keys() > image.kinds.keys():
+        if kept and kept[0].kinds.items() > image.kinds.items():
             return  # it was begun before the other columns were asked for
-        if kept and kept[0].seq >= image.seq and kept[0].kinds.keys() == image.kinds.keys():
+        if kept and kept[0].seq >= image.seq and kept[0].kinds == image.kinds:
             return
         if 2 * image.nbytes > bytes_left() + self.nbytes:
             self.drop()
             return
-        same = tuple(each for each in kept if [*each.kinds] == [*image.kinds])
+        same = tuple(i for i in kept if [*i.kinds.items()] == [*image.kinds.items()])
         self._kept = (image, *same)[:KEPT_MAX]
 
     def use(self) -> None:

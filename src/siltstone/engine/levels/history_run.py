@@ -47,6 +47,7 @@ from siltstone.formats.keys import Codes, Key
 from siltstone.formats.log.group import DELETE
 from siltstone.formats.manifest import Schema
 from siltstone.formats.schema import OP_COLUMN, SEQ_COLUMN, history_name
+from siltstone.formats.types.widening import in_type
 from siltstone.storage.tables.tables import PinnedTable
 from siltstone.storage.tables.values import POSITION
 from siltstone.units import require
@@ -283,8 +284,9 @@ class HistoryRun:
 
     def _taken(self, position: int, written: int) -> Found:
         names = [history_name(c.id) for c in self._columns(self._table_schema)]
-        row = self.table.take(np.array([position]), names).to_pylist()[0]
         columns = self._table_schema.schema.columns
+        taken = self._typed(self.table.take(np.array([position]), names))
+        row = taken.to_pylist()[0]
         return Found(
             {c.name: row.get(history_name(c.id)) for c in columns}, self._table_schema, written
         )
@@ -357,6 +359,19 @@ class HistoryRun:
         names = (history_name(table_schema.ids[name]) for name in columns)
         return tuple(name if name in has else None for name in names)
 
+    def _typed(self, rows: pa.Table) -> pa.Table:
+        """Return rows of the pin in the types of the schema, by the pin's names."""
+        kinds = {
+            history_name(i): self._table_schema.arrow.field(name).type
+            for i, name in self._table_schema.names.items()
+        }
+        for place, name in enumerate(rows.column_names):
+            column = rows.column(place)
+            if column.type != kinds[name]:
+                typed = in_type(column.combine_chunks(), kinds[name])
+                rows = rows.set_column(place, name, typed)
+        return rows
+
     def _columns(self, table_schema: TableSchema) -> list:
         has = set(self.table.schema.names)
         return [c for c in table_schema.schema.columns if history_name(c.id) in has]
@@ -372,7 +387,10 @@ class HistoryRun:
             if seqs[0] > seq:
                 break
             rows = pa.RecordBatch.from_arrays(
-                [batch.column(history_name(c.id)) for c in columns],
+                [
+                    in_type(batch.column(history_name(c.id)), table_schema.arrow.field(c.name).type)
+                    for c in columns
+                ],
                 names=[c.name for c in columns],
             )
             ops = batch.column(OP_COLUMN).to_numpy()

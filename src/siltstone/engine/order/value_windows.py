@@ -138,9 +138,9 @@ class ValueWindows(NamedTuple):
         """Return the windows; None: no index has the values in order, or too many are in none."""
         stored, ordered = None, _NOWHERE
         if base is not None:
+            if table_schema.is_unlike(column, base.table_schema):
+                return None  # no index has the values as they are shown
             (stored,) = table_schema.stored([column], base.table_schema)
-            if stored is None and table_schema.initial(table_schema.ids[column]) is not None:
-                return None  # no index has the value that all rows of base have
             ordered = base.values_in_order(stored)
         if ordered is None:
             return None

@@ -57,10 +57,10 @@ def image_for(
 
 def carry_images(levels: ReadLevels, seq: int, images: Images) -> None:
     """Carry the newest image on to the seq of a reader, before rows that it lacks become base."""
-    begun = images.before(seq, levels.merged_seq, ())
+    begun = images.before(seq, levels.merged_seq, {})
     if begun is not None:
         images.keep(carried(levels, seq, begun), levels.bytes_left)
-    elif not images.are_ahead(seq, ()):
+    elif not images.are_ahead(seq, {}):
         images.drop()  # rows that they lack are in base already
 
 
@@ -87,7 +87,7 @@ def _kinds(levels: ReadLevels, names: Sequence[str]) -> dict[int, pa.DataType] |
     if base is None or not base.rows or not table_schema.codec.exact:
         return None
     kinds = {table_schema.ids[name]: table_schema.arrow.field(name).type for name in names}
-    are_stored = kinds.keys() <= base.table_schema.names.keys()
+    are_stored = len(table_schema.alike(names, base.table_schema)) == len(kinds)
     return kinds if are_stored and all(map(is_narrow, kinds.values())) else None
 
 

@@ -241,9 +241,9 @@ class KeyedReader:
         base = self.base
         if column not in self.ordered_columns or base is None:
             return column in self.ordered_columns
-        (stored,) = self.table_schema.stored([column], base.table_schema)
-        if stored is None and self.table_schema.initial(self.table_schema.ids[column]) is not None:
+        if self.table_schema.is_unlike(column, base.table_schema):
             return False
+        (stored,) = self.table_schema.stored([column], base.table_schema)
         return base.values_in_order(stored) is not None
 
     @property
@@ -302,7 +302,7 @@ class KeyedReader:
             rows, indexed = rows + base.rows, indexed_columns(base.table)
         if rows < _MANY_ROWS:
             return None
-        stored = {} if base is None else self._stored(base, self.table_schema.arrow.names)
+        stored = {} if base is None else self._alike(base, self.table_schema.arrow.names)
         found = {name for name, there in stored.items() if there in indexed}
         return frozenset({*found, *self.table_schema.codec.names})
 
@@ -326,10 +326,14 @@ class KeyedReader:
         known = zip(read, self.table_schema.stored(read, base.table_schema), strict=True)
         return {name: found for name, found in known if found is not None}
 
+    def _alike(self, base: Base, read: list[str]) -> dict[str, str]:
+        """Return `_stored` without the columns that base has in another type: Lance knows that."""
+        return self.table_schema.alike(read, base.table_schema)
+
     def _by_index(self, read: list[str], wanted: Filter) -> bool:
         """Say whether an index of base finds the few rows of a filter: faster than any scan."""
         base = self.base
-        return base is not None and prefilter_of(base.table, wanted, self._stored(base, read))[1]
+        return base is not None and prefilter_of(base.table, wanted, self._alike(base, read))[1]
 
     def _in_memory(
         self, base: Base, overlay: Overlay, read: list[str], wanted: Filter | None
@@ -355,7 +359,8 @@ class KeyedReader:
         limit: int | None,
     ) -> Iterator[pa.RecordBatch]:
         stored = self._stored(base, read)
-        prefilter, indexed = prefilter_of(base.table, wanted, stored) if wanted else (None, False)
+        alike = self._alike(base, read)
+        prefilter, indexed = prefilter_of(base.table, wanted, alike) if wanted else (None, False)
         shadowed = base.rows - overlay.visible.true_count
         batches = base.table.scan(
             list(stored.values()),

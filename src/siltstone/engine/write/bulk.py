@@ -364,13 +364,13 @@ def refuse_other_values(table: TableDefinition, stage: StageTask) -> None:
     """Refuse rows of a job whose files would be those of a plain table, with nulls in them.
 
     Raises:
-        SchemaMismatchError: It has got a column with a default since it began.
+        SchemaMismatchError: It has got a column with a default, another type or 'not null' since.
     """
     newest = table_schema_of(catalogs.schema_of(table))
     if stage.target == PLAIN and has_other_values(table_schema_of(stage.schema), newest):
         raise SchemaMismatchError(
-            f"{catalogs.name_of(table)!r} has got a column with a default since the rows were"
-            " staged; stage them again"
+            f"{catalogs.name_of(table)!r} has got a column with a default, another type or 'not"
+            " null' since the rows were staged; stage them again"
         )
 
 

@@ -209,10 +209,7 @@ def widened(part: Part, newest: TableSchema) -> Part:
         # Its entry keeps the schema of the files.
         return msgspec.structs.replace(part, table_schema=newest)
     if isinstance(part, RowPart):
-        rows = [
-            tuple(known.get(c.id, newest.initial(c.id)) for c in newest.schema.columns)
-            for known in (dict(zip(old.names, row, strict=True)) for row in part.upserts)
-        ]
+        rows = [widened_row(row, old, newest) for row in part.upserts]
         return RowPart(part.table, part.incarnation, newest, rows, part.row_keys, part.deletes)
     assert isinstance(part, BatchPart)
     if part.op == DELETE:
@@ -222,10 +219,21 @@ def widened(part: Part, newest: TableSchema) -> Part:
     return batch_part(part.table, part.incarnation, newest, batch, UPSERT)
 
 
+def widened_row(row: Row, old: TableSchema, newest: TableSchema) -> Row:
+    """Return a row of an older schema, whose columns the newest has, as it is under the newest."""
+    turns = newest.turns(old)
+    known = dict(zip(old.names, row, strict=True))
+    for column_id, turn in turns.items():
+        known[column_id] = turn(known[column_id])
+    return tuple(known.get(c.id, newest.initial(c.id)) for c in newest.schema.columns)
+
+
 def has_other_values(old: TableSchema, newest: TableSchema) -> bool:
     """Say whether rows of a plain table under an older schema may not be as the newest has them."""
     came = newest.initials().keys() - old.names.keys()
-    return bool(came) or bool(forbidden(old.schema, newest.schema))
+    shared = [name for i, name in newest.names.items() if i in old.names]
+    is_retyped = len(newest.alike(shared, old)) < len(shared)
+    return is_retyped or bool(came) or bool(forbidden(old.schema, newest.schema))
 
 
 def _has_null(part: Part, places: Sequence[int]) -> bool:

@@ -31,6 +31,7 @@ from siltstone.formats.manifest import Incarnation, Pin, TableDefinition
 from siltstone.formats.types import blobs
 from siltstone.storage.tables.store_tables import Tables
 from siltstone.storage.tables.values import (
+    NOTHING_RETYPED,
     POSITION,
     BuiltSegment,
     Compacted,
@@ -45,13 +46,16 @@ from siltstone.storage.tables.values import (
 class ColumnChange(msgspec.Struct, frozen=True):
     """What happens to the columns of a table: new names by the old ones, or columns go or come.
 
-    Those of `relax` may be null from now on.
+    Those of `relax` may be null from now on, those of `forbid` have no null and take none. Those of
+    `retype` get another type, in which each of their values has one.
     """
 
     rename: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
     drop: Sequence[str] = ()
     add: Sequence[pa.Field] = ()
     relax: Sequence[str] = ()
+    retype: Mapping[str, pa.DataType] = NOTHING_RETYPED
+    forbid: Sequence[str] = ()
 
 
 def dataset_of(table: TableDefinition, seq: int = FOREVER) -> tuple[str, Pin | None]:
@@ -306,7 +310,13 @@ class PlainWrites:
         else:
             alter, pin = self._tables.writer.alter, self._with_stored(pin, change.drop)
             made = alter(
-                pin, rename=change.rename, drop=change.drop, add=change.add, relax=change.relax
+                pin,
+                rename=change.rename,
+                drop=change.drop,
+                add=change.add,
+                relax=change.relax,
+                retype=change.retype,
+                forbid=change.forbid,
             )
             self.versions.add(made)
         self._did(lambda: self.alter(table_schema, change), is_blind=False)

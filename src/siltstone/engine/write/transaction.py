@@ -242,8 +242,11 @@ class EngineTransaction:
             own.scans.setdefault(incarnation, []).extend(predicates)
         own.versions.update(reads.versions)
 
-    def note_check(self, table: TableDefinition, reader: Reader, wanted: Filter) -> None:
-        """Let the commit conflict with one that writes a row of `wanted`, in any isolation."""
+    def note_check(self, table: TableDefinition, reader: Reader, wanted: Filter | None) -> None:
+        """Let the commit conflict with one that writes a row of `wanted`, in any isolation.
+
+        None: with one that writes any row.
+        """
         if self.rows.checks is None:
             now = self.read_seq if self.past is None else self.past.now.visible
             self.rows.checks = self._reads or ReadSet(checked=now)

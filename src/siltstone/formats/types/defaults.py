@@ -21,6 +21,7 @@ import pyarrow as pa
 from siltstone.errors import RequestError, SchemaMismatchError, no_such
 from siltstone.formats.rows import UnfitError, converter, from_storage_values, short, storage_values
 from siltstone.formats.types.blobs import is_blob
+from siltstone.formats.types.casts import cast_column
 from siltstone.formats.types.extensions import (
     is_tensor,
     is_uuid,
@@ -98,6 +99,15 @@ _READ: tuple[tuple[Callable[[pa.DataType], bool], Callable[[str], object]], ...]
     (pa.types.is_decimal, Decimal),
     (pa.types.is_time, dt.time.fromisoformat),
 )
+
+
+def in_other_type(text: str | None, old: pa.DataType, new: pa.DataType) -> str | None:
+    """Return the text of a value of one type as that of the value that it has in another.
+
+    Raises:
+        UncastError: It has none.
+    """
+    return None if text is None else _text(cast_column(column_of(text, old), new))
 
 
 def stored_of(text: str, kind: pa.DataType) -> object:

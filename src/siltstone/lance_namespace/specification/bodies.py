@@ -14,7 +14,6 @@ from msgspec import Meta, Struct, field
 from siltstone.lance_namespace.specification.full_text import FullTextQuery
 from siltstone.lance_namespace.specification.members import (
     FIXED,
-    NOTHING,
     Count,
     HintFlag,
     HintNumber,
@@ -323,12 +322,20 @@ class AddColumnsRequest(TableRequest):
     new_columns: Annotated[list[NewColumn], Meta(min_length=1)]
 
 
+class WantedType(RequestPart):
+    """An Arrow type without others inside; `length` of bytes of a fixed size."""
+
+    type: str
+    length: Count | None = None
+    fields: NotOffered = None
+
+
 class ColumnAlteration(RequestPart):
-    """A new name, or whether the column may be null, or both."""
+    """A new name, a new type, whether the column may be null, or several of these."""
 
     path: Name
     rename: Name | None = None
-    data_type: Annotated[Any, Meta(extra_json_schema=NOTHING)] = None
+    data_type: WantedType | str | None = None
     nullable: bool | None = None
     virtual_column: NotOffered = None
 

@@ -11,7 +11,13 @@ from typing import Any
 import pyarrow as pa
 from msgspec.structs import replace
 
-from siltstone.lance_namespace.specification.bodies import JsonField, JsonSchema, JsonType
+from siltstone.formats.schema import parse_type
+from siltstone.lance_namespace.specification.bodies import (
+    JsonField,
+    JsonSchema,
+    JsonType,
+    WantedType,
+)
 
 _PLAIN: dict[str, str] = {
     "bool": "bool",
@@ -23,6 +29,16 @@ _PLAIN: dict[str, str] = {
     "float": "float32",
     "double": "float64",
     "date32[day]": "date32",
+}
+_ARROW = {
+    **{name: kind.partition("[")[0] for kind, name in _PLAIN.items()},
+    "float16": "float16",
+    "halffloat": "float16",
+    "float32": "float32",
+    "float": "float32",
+    "float64": "float64",
+    "double": "float64",
+    "date32:day": "date32",
 }
 _OF_LANCE = {
     "utf8": "string",
@@ -59,6 +75,32 @@ def _field(field: pa.Field) -> JsonField:
 
 def _texts(metadata: Mapping[bytes, bytes] | None) -> dict[str, str]:
     return {name.decode(): text.decode() for name, text in (metadata or {}).items()}
+
+
+def type_named(wanted: WantedType | str) -> pa.DataType:
+    """Return the type of a column that JSON names, by the specification's name or by Arrow's.
+
+    Raises:
+        RequestError: There is no such type.
+    """
+    if isinstance(wanted, str):
+        return parse_type(_arrow_name(wanted))
+    size = "" if wanted.length is None else f"[{wanted.length}]"
+    return parse_type(_arrow_name(wanted.type) + size)
+
+
+def _arrow_name(name: str) -> str:
+    if name in _ARROW:
+        return _ARROW[name]
+    kind, *rest = name.split(":")
+    if kind == "timestamp" and len(rest) >= 2:
+        zone = ":".join(rest[1:])
+        return f"timestamp[{rest[0]}]" if zone == "-" else f"timestamp[{rest[0]}, tz={zone}]"
+    if kind == "decimal" and len(rest) == 3:
+        return f"decimal{rest[0]}({rest[1]}, {rest[2]})"
+    if kind == "date64":
+        return kind
+    return f"{kind}[{rest[0]}]" if len(rest) == 1 else name
 
 
 def _type(kind: pa.DataType) -> JsonType:

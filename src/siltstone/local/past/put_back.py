@@ -38,6 +38,7 @@ from siltstone.engine.write.stage_task import Staged, StageTask, begin
 from siltstone.errors import ConflictError, LimitError, RequestError
 from siltstone.formats.keys import KeyCodec
 from siltstone.formats.manifest import Schema, TableDefinition
+from siltstone.formats.types.widening import in_type
 from siltstone.local.past.moments import seq_of
 from siltstone.query.diff.table_diff import NEW, OLD, TwoStates, as_structs
 from siltstone.query.diff.tables import DiffOfStates
@@ -199,7 +200,7 @@ class PutBack:
     def _rows_back(
         self, now: TransactionTable, first: int, last: int, *, is_checked: bool, force: bool
     ) -> int:
-        two = DiffOfStates(self.core, self.state, first, last).of(now.name)
+        two = DiffOfStates(self.core, self.state, first, last).by_key(now.name)
         if is_checked and two.fields.field(OLD).type != two.fields.field(NEW).type:
             raise RequestError(
                 f"the columns of {now.name!r} changed from seq {first} to {last}, and back: say"
@@ -322,9 +323,10 @@ def _rows(batch: pa.RecordBatch, fields: pa.Schema) -> pa.RecordBatch:
     old_rows = cast("pa.StructArray", found.column(OLD))
     names = [each.name for each in old_rows.type]
     old = dict(zip(names, old_rows.flatten(), strict=True))
-    return pa.RecordBatch.from_arrays(
-        [old[name] if name in old else found.column(name) for name in fields.names], schema=fields
-    )
+    shown = {name: old[name] if name in old else found.column(name) for name in fields.names}
+    # A type may have been widened since.
+    typed = [in_type(column, fields.field(name).type) for name, column in shown.items()]
+    return pa.RecordBatch.from_arrays(typed, schema=fields)
 
 
 def _gone(batch: pa.RecordBatch, key: pa.Schema) -> pa.RecordBatch:

@@ -169,6 +169,9 @@ def _alter_column(run: Running, table: TransactionTable, statement: AlterStateme
         table.alter_column(name, default=default)
     elif statement.alteration is Alteration.DROP_DEFAULT:
         table.alter_column(name, default=None)
+    elif statement.alteration is Alteration.SET_TYPE:
+        (kind,) = types_of(run, [statement.new])
+        table.alter_column(name, type=kind)
     else:
         table.alter_column(name, nullable=statement.alteration is Alteration.DROP_NOT_NULL)
 

@@ -44,6 +44,7 @@ from siltstone.formats.schema import (
     history_field,
     history_schema,
 )
+from siltstone.formats.types.widening import widens
 from siltstone.maintenance.flush import commit_parts
 from siltstone.maintenance.flush.commit_parts import COMMIT_PARTS_MAX
 from siltstone.maintenance.flush.fallback import (
@@ -400,12 +401,18 @@ class Checkpointer:
         return tuple(loads), others
 
     def _widened(self, pin: Pin, storage: KeyedStorage, table_schema: TableSchema) -> Pin:
-        """History is only ever widened: a dropped column stays, under its id."""
-        has = set(storage.history_columns)
-        missing = [c for c in table_schema.schema.columns if c.id not in has]
-        if not missing:
+        """History is only ever widened: a dropped column stays, under its id.
+
+        A column of which the type was widened is written anew: the past is read back from it.
+        """
+        has, stored = set(storage.history_columns), self._all_tables.reader.open(pin).schema
+        fields = {c.id: history_field(c) for c in table_schema.schema.columns}
+        add = [field for column_id, field in fields.items() if column_id not in has]
+        there = [field for column_id, field in fields.items() if column_id in has]
+        retype = {f.name: f.type for f in there if widens(stored.field(f.name).type, f.type)}
+        if not add and not retype:
             return pin
-        return self._tables.alter(pin, rename={}, drop=[], add=[history_field(c) for c in missing])
+        return self._tables.alter(pin, rename={}, drop=[], add=add, retype=retype)
 
     def _flush_commits(self, sealed: Sequence[Generation]) -> _Commits:
         pin = self._committer.state.view.record.commits

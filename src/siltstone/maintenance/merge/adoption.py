@@ -22,6 +22,7 @@ from siltstone.engine.levels.history_run import HistoryRun
 from siltstone.engine.levels.overlay import Lives, Overlay
 from siltstone.formats.manifest import Pin
 from siltstone.formats.schema import history_name
+from siltstone.formats.types.widening import is_pair
 from siltstone.storage.tables.tables import TableRewriter
 from siltstone.storage.tables.values import AdoptedLoad
 
@@ -55,6 +56,11 @@ def _adopted(level: Lives, table_schema: TableSchema) -> AdoptedLoad | None:
         return None
     if not {*map(history_name, table_schema.initials())} <= {*table.schema.names}:
         return None  # its files would have nulls where base has the initial value
+    kinds = {
+        history_name(i): table_schema.arrow.field(n).type for i, n in table_schema.names.items()
+    }
+    if any(each.name in kinds and is_pair(each.type, kinds[each.name]) for each in table.schema):
+        return None  # its files have another type
     # The ordinals of a load's rows are their positions: it is one dataset, of one seq.
     gone = np.flatnonzero(~level.kept.to_numpy(zero_copy_only=False))
     if len(gone) > HIDDEN_SHARE_MAX * table.rows:

@@ -39,6 +39,7 @@ from siltstone.errors import (
 )
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.manifest import KeyedStorage, Load, Pin, Record, TableDefinition
+from siltstone.formats.types.widening import widens
 from siltstone.maintenance.merge.adoption import adoptable
 from siltstone.maintenance.merge.merge_task import Execute, live_rows, survivors
 from siltstone.maintenance.merge.slices import slice_end, slice_rows
@@ -401,7 +402,11 @@ def _is_in(storage: KeyedStorage, item: _Planned | None) -> bool:
 
 
 def altered(tables: TableWriter, pin: Pin, old: TableSchema, new: TableSchema) -> Pin:
-    """Relax, rename, drop and add a pin's columns by id; through free names: two may swap."""
+    """Retype, relax, rename, drop and add columns by id; through free names: two may swap."""
+    kinds = {old.names[i]: new.arrow.field(n).type for i, n in new.names.items() if i in old.names}
+    retype = {n: kind for n, kind in kinds.items() if widens(old.arrow.field(n).type, kind)}
+    if retype:
+        pin = tables.alter(pin, rename={}, drop=[], add=[], retype=retype)
     drop = [name for column_id, name in old.names.items() if column_id not in new.names]
     moved = {i: n for i, n in old.names.items() if i in new.names and new.names[i] != n}
     relax = _relaxed(old, new)

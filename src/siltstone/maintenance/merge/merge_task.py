@@ -14,10 +14,9 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from siltstone.engine.catalog.table_schema import TableSchema
+from siltstone.engine.catalog.table_schema import TableSchema, aligned
 from siltstone.engine.levels.history_run import HistoryRun
 from siltstone.formats.manifest import Pin
-from siltstone.formats.schema import history_name
 from siltstone.storage.site import site_of
 from siltstone.storage.tables.store_tables import Tables
 from siltstone.storage.tables.values import StagedFiles
@@ -28,15 +27,16 @@ ROWS_MAX = 1 << 20
 class MergeTask(msgspec.Struct, frozen=True):
     """Stage, upon the base `pin`, rows of the parts [first, end) of `source`. Pickles.
 
-    `kept` has a bit per row: whether to write it. `columns` is (name in the source, name in base);
-    columns that the source lacks are null.
+    `kept` has a bit per row: whether to write it. `stored` are the names in the source of the
+    columns `fields` of base; one that the source lacks (None) has its initial value.
     """
 
     pin: Pin
     source: Pin
     within: tuple[int, int]
     kept: bytes
-    columns: tuple[tuple[str, str], ...]
+    stored: tuple[str | None, ...]
+    fields: pa.Schema
 
     def run(self, path: str, *, verify: str = "first_use") -> StagedFiles:
         """Run the task in this process, with the store at `path`.
@@ -52,8 +52,7 @@ class MergeTask(msgspec.Struct, frozen=True):
         return tables.writer.stage(self.pin, self._rows(tables))
 
     def _rows(self, tables: Tables) -> Iterator[pa.RecordBatch]:
-        names = [stored for stored, _ in self.columns]
-        shown = [name for _, name in self.columns]
+        names = [name for name in self.stored if name is not None]
         bits = np.frombuffer(self.kept, np.uint8)
         mask = np.unpackbits(bits, count=self.within[1] - self.within[0]).view(bool)
         start = 0
@@ -63,7 +62,8 @@ class MergeTask(msgspec.Struct, frozen=True):
             kept = batch.filter(pa.array(mask[start:end]))
             start = end
             if kept.num_rows:
-                yield pa.RecordBatch.from_arrays(kept.columns, names=shown)
+                arrays = aligned(kept, self.stored, self.fields)
+                yield pa.RecordBatch.from_arrays(arrays, names=self.fields.names)
 
 
 Execute = Callable[[Sequence[MergeTask]], Iterable[StagedFiles]]
@@ -76,13 +76,13 @@ def survivors(
     drop: np.ndarray,
 ) -> Iterator[MergeTask]:
     """Plan the rows of the parts `gone` without the positions `drop` (ascending)."""
-    columns = tuple((name, name) for name in table_schema.arrow.names)
+    names, fields = tuple(table_schema.arrow.names), table_schema.arrow
     for first, end in _grouped(gone):
         low, high = np.searchsorted(drop, (first, end))
         mask = np.ones(end - first, bool)
         mask[drop[low:high] - first] = False
         if mask.any():
-            yield MergeTask(pin, pin, (first, end), _bits(mask), columns)
+            yield MergeTask(pin, pin, (first, end), _bits(mask), names, fields)
 
 
 def live_rows(
@@ -90,15 +90,13 @@ def live_rows(
 ) -> Iterator[MergeTask]:
     """Plan the rows of un-merged history at `ordinals` (ascending)."""
     source, positions = run.table, run.positions_of(ordinals)
-    has = set(source.schema.names)
-    ids = {column.name: history_name(column.id) for column in table_schema.schema.columns}
-    columns = tuple((stored, name) for name, stored in ids.items() if stored in has)
+    stored, fields = run.stored(table_schema, table_schema.arrow.names), table_schema.arrow
     for first, end in _grouped(source.spans):
         low, high = positions.searchsorted((first, end))
         if low < high:
             mask = np.zeros(end - first, bool)
             mask[positions[low:high] - first] = True
-            yield MergeTask(pin, source.pin, (first, end), _bits(mask), columns)
+            yield MergeTask(pin, source.pin, (first, end), _bits(mask), stored, fields)
 
 
 def _grouped(spans: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:

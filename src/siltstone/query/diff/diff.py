@@ -30,7 +30,7 @@ class TableDiff:
 
     A row has `_change` ("added", "removed" or "changed"), the columns of the key, and the others as
     two structs: `_old`, null if it was added, and `_new`, null if it was removed. Rows come in the
-    order of the key.
+    order of the key; without a key those that are gone come first.
     """
 
     name: str
@@ -72,7 +72,7 @@ class TableDiff:
 
 
 class Diff(Mapping[str, TableDiff]):
-    """The tables with a key at either of two seqs, `a` and `b`, by name. Immutable."""
+    """The tables at either of two seqs, `a` and `b`, by name. Immutable."""
 
     def __init__(self, a: int, b: int, counts: Mapping[str, RowCounts], read: ReadRows) -> None:
         """`counts` are by name; `read` returns the rows of a table, streamed."""

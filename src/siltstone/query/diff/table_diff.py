@@ -163,7 +163,7 @@ def as_structs(rows: pa.Table, of: pa.RecordBatch, codec: KeyCodec, column: str)
     wanted = codec.ordered_of(of.select(list(codec.names)))
     found = codec.ordered_of(rows)
     at = _partners(KeyedRows(rows, found), KeyedRows(rows, wanted))
-    return _struct(of.schema.field(column).type, rows, at)
+    return as_struct(of.schema.field(column).type, rows, at)
 
 
 def _compared(
@@ -241,8 +241,8 @@ def _batch(
     for before, after in zip(shape.old_key, shape.new_key, strict=True):
         parts = [(old, before, olds), (new, after, news)]
         columns.append(_keys([each for each in parts if len(each[0])]))
-    columns.append(_struct(fields.field(OLD).type, old, olds))
-    columns.append(_struct(fields.field(NEW).type, new, news))
+    columns.append(as_struct(fields.field(OLD).type, old, olds))
+    columns.append(as_struct(fields.field(NEW).type, new, news))
     return pa.RecordBatch.from_arrays(columns, schema=fields)
 
 
@@ -257,7 +257,7 @@ def _keys(sides: list[tuple[pa.Table, str, np.ndarray]]) -> pa.Array:
     return both.take(np.where(old >= 0, old, len(columns[0]) + new))
 
 
-def _struct(kind: Any, rows: pa.Table, at: np.ndarray) -> pa.Array:
+def as_struct(kind: Any, rows: pa.Table, at: np.ndarray) -> pa.Array:
     """Return rows as structs; null where there is none."""
     is_there = at >= 0
     places: Any = pa.array(at, mask=~is_there)

@@ -13,16 +13,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from siltstone.formats.types.widening import in_type, widens
+
 _compute: Any = pc
 
 
 def differing(some: pa.Array, others: pa.Array) -> np.ndarray:
     """Return for each row whether two equally long columns differ there.
 
-    Columns of two types are compared as the second one, if the first one can be cast; else all
-    values that are not null differ.
+    Columns of two types are compared as the wider one, or as the second one, if the first one can
+    be cast; else all values that are not null differ.
     """
     some, others = _stored(some), _stored(others)
+    if widens(others.type, some.type):
+        others = in_type(others, some.type)
     if not some.type.equals(others.type):
         try:
             some = some.cast(others.type)

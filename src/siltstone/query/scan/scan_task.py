@@ -33,6 +33,7 @@ from siltstone.errors import CorruptionError, SnapshotExpiredError
 from siltstone.formats.conversion.arrow_stream import packed
 from siltstone.formats.manifest import Pin
 from siltstone.formats.types.blobs import is_blob
+from siltstone.formats.types.widening import is_pair
 from siltstone.storage.manifest.manifest_store import Lease, ManifestStore
 from siltstone.storage.site import site_of
 from siltstone.storage.tables.tables import PinnedTable, TableReader
@@ -95,10 +96,11 @@ class PinnedRows:
         kept = self.kept
         if kept is not None and are_few(kept.count, kept.span):
             return self._aligned(self._taken(table, kept, names), fields)
+        kinds = table.schema
         known = {
             field.name: name
             for field, name in zip(fields, self.stored, strict=True)
-            if name and not is_blob(field)
+            if name and not is_blob(field) and not is_pair(kinds.field(name).type, field.type)
         }
         prefilter = None if wanted is None else wanted.prefilter(known)
         mask = self._mask()

@@ -25,6 +25,7 @@ from siltstone.engine.read.reader import PlainReader, Reader
 from siltstone.engine.read.row_ids import read_for_ids, with_ids
 from siltstone.formats.types.defaults import absent
 from siltstone.formats.types.extensions import unwrapped
+from siltstone.formats.types.widening import in_type
 from siltstone.query.search.candidates import BASE, Candidates, concatenated, joined
 from siltstone.query.search.fresh import fresh
 from siltstone.query.search.fusion import Fused, Fusion, columns_of, fused, reranked
@@ -300,6 +301,9 @@ def _of_base(stored: Stored, fields: pa.Schema, places: np.ndarray) -> pa.Table:
     taken = stored.take(places, [stored.names[name] for name in known])
     found = dict(zip(known, taken.columns, strict=True))
     arrays = [
-        found[field.name] if field.name in found else absent(field, len(places)) for field in fields
+        in_type(found[f.name].combine_chunks(), f.type)
+        if f.name in found
+        else absent(f, len(places))
+        for f in fields
     ]
     return pa.table(arrays, schema=fields)

@@ -25,6 +25,7 @@ from siltstone.engine.filter.filters import Filter
 from siltstone.engine.levels.chunk import batch_of
 from siltstone.formats.bits import Bits, all_of
 from siltstone.formats.types.defaults import initial_in
+from siltstone.formats.types.widening import is_pair
 from siltstone.process import deadline
 from siltstone.query.search.candidates import BASE, Candidates, within
 from siltstone.query.search.distances import error_of_float32, measured
@@ -76,6 +77,16 @@ class Stored:
     bringing: tuple[str, ...] = ()
     brought: list[tuple[np.ndarray, pa.Table]] = field(default_factory=list)
 
+    @property
+    def alike(self) -> dict[str, str]:
+        """The names of the columns that the version has in the type in which they are shown."""
+        fields, stored = self.fields, self.table.schema
+        return {
+            name: here
+            for name, here in self.names.items()
+            if not is_pair(stored.field(here).type, fields.field(name).type)
+        }
+
     def take(self, positions: np.ndarray, columns: Sequence[str]) -> pa.Table:
         """Return rows by position (ascending), by the version's names of columns.
 
@@ -121,7 +132,7 @@ class Stored:
     def _compared(self, query: VectorQuery, wanted: Filter | None) -> Iterator[Candidates]:
         """Yield the rows that may be among the k nearest, each compared here."""
         names = [query.column, *(wanted.columns if wanted else ())]
-        prefilter = None if wanted is None else wanted.prefilter(self.names)
+        prefilter = None if wanted is None else wanted.prefilter(self.alike)
         for positions, rows in self.rows_of(list(dict.fromkeys(names)), prefilter=prefilter):
             lives = self.are_visible(positions)
             if wanted is not None:
@@ -224,7 +235,7 @@ class Stored:
         """
         if wanted is None:
             return Blocked(None, self.visible)
-        prefilter = pushed.render(wanted.push, self.names, exact=True)
+        prefilter = pushed.render(wanted.push, self.alike, exact=True)
         if prefilter is not None:
             return Blocked(prefilter, self.visible)
         positions = self._matching(wanted)
@@ -256,7 +267,7 @@ class Stored:
     def _matching(self, wanted: Filter) -> np.ndarray:
         """Return the positions of the visible rows that match, ascending."""
         found = [np.zeros(0, np.int64)]
-        prefilter = wanted.prefilter(self.names)
+        prefilter = wanted.prefilter(self.alike)
         for positions, rows in self.rows_of(list(wanted.columns), prefilter=prefilter):
             found.append(positions[wanted.mask(rows).to_numpy(zero_copy_only=False)])
         everything = np.concatenate(found)

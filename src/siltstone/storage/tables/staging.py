@@ -204,9 +204,10 @@ def refuse_alter(
     drop: Sequence[str],
     add: Sequence[pa.Field],
     relax: Sequence[str] = (),
+    retype: Iterable[str] = (),
 ) -> None:
     """Check an alter that Lance would refuse half-way, or apply to another column."""
-    for name in relax:
+    for name in (*relax, *retype):
         refuse_unknown(schema, name)
     names = list(schema.names)
     for old, new in rename.items():

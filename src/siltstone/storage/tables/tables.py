@@ -20,6 +20,7 @@ from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin
 from siltstone.process.shares import LanceShares
 from siltstone.storage.tables.values import (
+    NOTHING_RETYPED,
     AdoptedLoad,
     Batches,
     BuiltSegment,
@@ -379,8 +380,13 @@ class TableWriter(Protocol):
         drop: Sequence[str],
         add: Sequence[pa.Field],
         relax: Sequence[str] = (),
+        retype: Mapping[str, pa.DataType] = NOTHING_RETYPED,
+        forbid: Sequence[str] = (),
     ) -> Pin:
-        """Let the columns `relax` be null; rename, then drop, then add columns.
+        """Give columns other types; let those of `relax` be null; rename, drop, then add columns.
+
+        Each value of a column of `retype` has one in its new type (`casts`). Columns of `forbid`,
+        by their names in the end, have no null and take none; of a table without a key.
 
         New columns are at the end, and have the initial values that their fields carry, or null.
         No part may lose its last stored column: see `bare`.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import accumulate
+from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -23,6 +24,7 @@ POSITION = "_position"
 INDEX_DIRECTORY = "_indices"
 
 SAMPLED_ROWS = 1024
+NOTHING_RETYPED: Mapping[str, pa.DataType] = MappingProxyType({})
 
 IndexOption = str | int | bool
 Span = tuple[int, int]

@@ -253,8 +253,7 @@ def _alter(words: Words) -> AlterStatement:
         return replace(changed, may_lack=may_lack)
     raise RequestError(
         f"ALTER TABLE ... {words[at:].sql[:60]} is not offered: columns are added, dropped,"
-        " renamed, get and lose a default and NOT NULL, and tables are renamed; a column's type"
-        " stays as it is: add another column"
+        " renamed, get another type, get and lose a default and NOT NULL, and tables are renamed"
     )
 
 
@@ -264,12 +263,29 @@ def _altered_column(words: Words, at: int, target: Target) -> AlterStatement | N
     if rest.starts("set", "default"):
         default = _default(rest[2:])
         return AlterStatement(target, Alteration.SET_DEFAULT, name, default)
+    type_at = next((len(lows) for lows in _TYPE if rest.starts(*lows)), 0)
+    if type_at:
+        return AlterStatement(target, Alteration.SET_TYPE, name, _new_type(rest[type_at:]))
     for alteration, lows in _OF_COLUMN.items():
         if rest.starts(*lows) and len(rest) == len(lows):
             return AlterStatement(target, alteration, name)
     return None
 
 
+def _new_type(words: Words) -> str:
+    """Return the type behind ALTER COLUMN .. TYPE, as it is written."""
+    extra = next((w for w in ("using", "collate") if w in [each.low for each in words.words]), None)
+    if extra is not None:
+        raise RequestError(
+            f"ALTER COLUMN .. TYPE .. {extra.upper()} is not offered: add a column, UPDATE it, and"
+            " drop the other"
+        )
+    if not words.sql.strip():
+        raise RequestError("ALTER COLUMN .. TYPE names a type")
+    return words.sql
+
+
+_TYPE = (("set", "data", "type"), ("set", "type"), ("type",))
 _OF_COLUMN = {
     Alteration.DROP_DEFAULT: ("drop", "default"),
     Alteration.SET_NOT_NULL: ("set", "not", "null"),

@@ -216,11 +216,14 @@ class Alteration(Enum):
     DROP_DEFAULT = auto()
     SET_NOT_NULL = auto()
     DROP_NOT_NULL = auto()
+    SET_TYPE = auto()
 
 
 @dataclass(frozen=True, slots=True)
 class AlterStatement:
-    """ALTER TABLE: `name` is a column, or the new name of the table; `new` its new name or default.
+    """ALTER TABLE: `name` is a column, or the new name of the table.
+
+    `new` is its new name, default or type.
 
     `column` is one that is added.
     `may_lack`: nothing happens without the table; `is_lenient`: nor if the column is as wanted.

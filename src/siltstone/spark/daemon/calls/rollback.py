@@ -1,18 +1,17 @@
 """Rollback: the rows of a table at an earlier seq become its rows, in one commit.
 
-    read at the seq ─▶ stage, as any bulk commit ─▶ one commit: truncate and attach
-
-Nothing of the past goes: what was there before the rollback can be read, and rolled back to. The
-rows stream, so a table may have any size; all of it is written once more. Readers of its changes
-see it truncated and filled, as after INSERT OVERWRITE.
+It is `put_back` of all commits since: the rows that changed are written, and no others, so the
+commit, and the changes that readers of the table see, are as large as what is undone. Nothing of
+the past goes: what was there before can be read, and rolled back to.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from siltstone.api.tasks import Staged, StageTask
-from siltstone.errors import ConflictError, RequestError
+from siltstone.api.results import Receipt
+from siltstone.api.transaction import Transaction
+from siltstone.errors import ConflictError, LimitError, RequestError
 from siltstone.local.snapshot import LocalSnapshot
 from siltstone.spark.context import stores
 from siltstone.spark.context.application import APPLICATION, of_process, store_of, tell_own
@@ -22,7 +21,7 @@ from siltstone.spark.writes import automatic_merge
 
 @dataclass(frozen=True, slots=True)
 class RolledBack:
-    """A table has the rows of `seq`, so many, since the commit `commit_seq`."""
+    """A table has the rows of `seq` since the commit `commit_seq`, which wrote so many `rows`."""
 
     seq: int
     commit_seq: int
@@ -57,17 +56,11 @@ def roll_back(
         reader.snapshot(seq=seq, tag=tag) as past,
     ):
         _require_same(past, now, table)
-        stage = reader.stage(table)
-        staged: list[Staged] = []
-        try:
-            staged.append(stage.run(past[table].scan()))
-            commit_seq, rows = _committed(uri, stage, staged, now.seq)
-        finally:
-            stage.discard(staged)  # of what is committed only what nobody reads any more
+        done = _committed(uri, table, now[table].id, past.seq, now.seq)
         teller = of_process({APPLICATION: application})
-        if teller is not None:
-            tell_own(teller, store_of(path, reader.store_id), commit_seq)
-        return RolledBack(past.seq, commit_seq, rows)
+        if teller is not None and done.rows:
+            tell_own(teller, store_of(path, reader.store_id), done.seq)
+        return RolledBack(past.seq, done.seq, done.rows or 0)
 
 
 def _require_same(past: LocalSnapshot, now: LocalSnapshot, name: str) -> None:
@@ -86,20 +79,29 @@ def _require_same(past: LocalSnapshot, now: LocalSnapshot, name: str) -> None:
         )
 
 
-def _committed(uri: str, stage: StageTask, staged: list[Staged], read_seq: int) -> tuple[int, int]:
+def _committed(uri: str, table: str, table_id: int, to: int, read_seq: int) -> Receipt:
+    """Put the rows back, unless the table has changed since `read_seq`."""
     with stores.owner(uri) as db:
-        with db.transaction() as tx:
-            name, changed = tx.changed_since(stage.table_id, read_seq)
-            if changed:
-                raise ConflictError(
-                    name,
-                    "*",
-                    read_seq,
-                    changed,
-                    explained=f"{name!r} was at seq {read_seq} when its rollback began, and has"
-                    f" changed at seq {changed}: nothing was rolled back; call it again",
-                )
-            rows = tx.attach(stage, staged, overwrite=True)
-        assert tx.receipt is not None
-    automatic_merge.report(db, ())
-    return tx.receipt.seq, rows
+        try:
+            with db.transaction(isolation="serializable") as tx:
+                _refuse_changed(tx, table_id, read_seq)
+                tx.put_back(table, to=to, force=True)
+            done = tx.receipt
+        except LimitError:  # a commit of its own stages them
+            done = db.put_back(table, to=to, until=read_seq)
+        assert done is not None
+        automatic_merge.report(db, ())
+    return done
+
+
+def _refuse_changed(tx: Transaction, table_id: int, read_seq: int) -> None:
+    name, changed = tx.changed_since(table_id, read_seq)
+    if changed:
+        raise ConflictError(
+            name,
+            "*",
+            read_seq,
+            changed,
+            explained=f"{name!r} was at seq {read_seq} when its rollback began, and has changed at"
+            f" seq {changed}: nothing was rolled back; call it again",
+        )

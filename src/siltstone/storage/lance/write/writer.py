@@ -16,6 +16,7 @@ from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin
 from siltstone.formats.types import blobs
+from siltstone.formats.types.casts import cast_column
 from siltstone.formats.types.defaults import absent, initial_in, plain_of
 from siltstone.storage.files import arrow_file
 from siltstone.storage.lance.files import deletions
@@ -29,6 +30,7 @@ from siltstone.storage.lance.files.staged_catalog import (
     put_blank,
     writing,
 )
+from siltstone.storage.lance.files.strict_schema import strict_schema
 from siltstone.storage.lance.read.pinned import LancePinned, parts_with
 from siltstone.storage.lance.read.reader import LanceReader
 from siltstone.storage.lance.write import adoption
@@ -37,6 +39,7 @@ from siltstone.storage.tables import kept_names as kept
 from siltstone.storage.tables import staging
 from siltstone.storage.tables.values import (
     NO_FILES,
+    NOTHING_RETYPED,
     AdoptedLoad,
     Batches,
     Seqs,
@@ -141,14 +144,30 @@ class LanceWriter:
         drop: Sequence[str],
         add: Sequence[pa.Field],
         relax: Sequence[str] = (),
+        retype: Mapping[str, pa.DataType] = NOTHING_RETYPED,
+        forbid: Sequence[str] = (),
     ) -> Pin:
         """See `tables.TableWriter.alter`. Of columns without values Lance alters the manifest."""
-        staging.refuse_alter(self._reader.open(pin).dataset.schema, rename, drop, add, relax)
+        schema = self._reader.open(pin).dataset.schema
+        staging.refuse_alter(schema, rename, drop, add, relax, retype)
+        if retype:
+            pin = self._retyped(pin, retype)
         valued = [field for field in add if pin.rows and initial_in(field) is not None]
         add = [field for field in plain_of(add) if field.name not in {v.name for v in valued}]
         if rename or drop or add or relax:
             pin = self._altered(pin, rename, drop, add, relax)
-        return self._filled(pin, valued) if valued else pin
+        if valued:
+            pin = self._filled(pin, valued)
+        return self._forbidden(pin, forbid) if forbid else pin
+
+    def _forbidden(self, pin: Pin, forbid: Sequence[str]) -> Pin:
+        """Let columns, which have no null, take none."""
+
+        def project(dataset: Any) -> Any:
+            schema = strict_schema(dataset.lance_schema, forbid)
+            return lance_module().LanceOperation.Project(schema)
+
+        return self._commits.commit(pin, [project], (), rows=pin.rows)
 
     def _altered(
         self,
@@ -173,20 +192,43 @@ class LanceWriter:
             dataset = open_newest(catalog)
         return self._commits.seal(pin, catalog, dataset, (), rows=pin.rows, hides=pin.hidden > 0)
 
-    def _filled(self, pin: Pin, add: Sequence[pa.Field]) -> Pin:
-        """Add columns with their initial values: each part gets one more data file."""
+    def _retyped(self, pin: Pin, retype: Mapping[str, pa.DataType]) -> Pin:
+        """Write columns anew, in their new types; the old ones go."""
+        aside = {f"_{name}": name for name in retype}
+        if pin.rows:
+            pin = self._filled(pin, [pa.field(n, retype[old]) for n, old in aside.items()], aside)
+        else:
+            add = [pa.field(new, retype[old]) for new, old in aside.items()]
+            pin = self._altered(pin, {}, (), add, ())
+        pin = self._altered(pin, {}, [*retype], (), ())
+        return self._altered(pin, aside, (), (), ())
+
+    def _filled(
+        self, pin: Pin, add: Sequence[pa.Field], of: Mapping[str, str] = NOTHING_RETYPED
+    ) -> Pin:
+        """Add columns with their initial values: each part gets one more data file.
+
+        Or with the values of other columns, by their names, in another type.
+        """
         table, added = self._reader.open(pin), list[InventoryFile]()
         written: dict[int, Any] = {}
         schema: Any = None
-        fields, read = plain_of(add), [_narrowest(table.schema)]
+        fields, read = plain_of(add), [*of.values()] or [_narrowest(table.schema)]
 
         def values(batch: pa.RecordBatch) -> pa.RecordBatch:
-            arrays = [absent(field, batch.num_rows) for field in add]
+            rows = batch.num_rows
+            arrays = [
+                cast_column(batch.column(of[field.name]), field.type)
+                if field.name in of
+                else absent(field, rows)
+                for field in add
+            ]
             return pa.RecordBatch.from_arrays(arrays, schema=fields)
 
         for part in table.parts:
             with translated(self._root / pin.folder, is_reading=False):
-                made, schema = table.fragment_of(part).merge_columns(values, columns=read)
+                fragment = table.fragment_of(part, is_checked=bool(of))
+                made, schema = fragment.merge_columns(values, columns=read)
                 paths = [f"{pin.folder}/{DATA}/{name}" for name in data_files(made)]
                 old = [table.files[path] for path in paths if path in part.paths]
                 seqs = staging.span(old, None, has_more=False)
