@@ -221,8 +221,7 @@ def names_of(columns: str | None) -> list[str] | None:
 def delete(
     table: Table,
     key: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[KEY...]", help="One value for each key column."),
+        list[str] | None, typer.Argument(metavar="[KEY...]", help="One value for each key column.")
     ] = None,
     *,
     db: Db,

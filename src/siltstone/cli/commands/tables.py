@@ -8,29 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from siltstone.cli.arguments import (
-    MOMENT,
-    AsOf,
-    Db,
-    DryRun,
-    LocalDb,
-    Quiet,
-    Table,
-    Yes,
-    moment_of,
-)
+from siltstone.cli.arguments import MOMENT, AsOf, Db, DryRun, LocalDb, Quiet, Table, Yes, moment_of
 from siltstone.cli.exits import UsageError
 from siltstone.cli.listings import COLUMN_FACTS, TABLE_FACTS, columns_in, tables_of
 from siltstone.cli.output import Form, emit, emit_facts, emit_record
-from siltstone.cli.sessions import (
-    at_moment,
-    confirm,
-    is_remote,
-    note,
-    past,
-    reading,
-    writing,
-)
+from siltstone.cli.sessions import at_moment, confirm, is_remote, note, past, reading, writing
 from siltstone.errors import ConflictError, RequestError
 
 if TYPE_CHECKING:

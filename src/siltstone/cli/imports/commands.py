@@ -113,11 +113,7 @@ def _columns(schema: Path | None, column: list[str] | None, *, is_needed: bool) 
 
 
 def _plans(
-    table: str | None,
-    source: Path,
-    csv: CsvForm,
-    columns: pa.Schema | None,
-    key: tuple[str, ...],
+    table: str | None, source: Path, csv: CsvForm, columns: pa.Schema | None, key: tuple[str, ...]
 ) -> list[tuple[ImportTarget, Source]]:
     """Return the tables to create, each with its rows."""
     from siltstone.cli.imports.importing import ImportTarget

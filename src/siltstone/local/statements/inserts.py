@@ -52,11 +52,7 @@ from siltstone.query.sql.writes.queries import (
     every_row,
     from_source,
 )
-from siltstone.query.sql.writes.statements import (
-    InsertStatement,
-    OnConflict,
-    ValueText,
-)
+from siltstone.query.sql.writes.statements import InsertStatement, OnConflict, ValueText
 
 _CONSTANTS_MAX = 1_000
 """So many rows of constants are taken without DuckDB, which is faster where they are more."""

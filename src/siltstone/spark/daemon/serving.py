@@ -161,10 +161,7 @@ class CatalogServer:
     def metadata(self, asked: ReadMetadata) -> LocalRows | None:
         """Return a metadata table; None: there is none of that name."""
         found = metadata.read(
-            self.pins.of(asked.token),
-            asked.table,
-            is_past=asked.is_past,
-            with_rows=asked.with_rows,
+            self.pins.of(asked.token), asked.table, is_past=asked.is_past, with_rows=asked.with_rows
         )
         return None if found is None else LocalRows.of(found)
 

@@ -51,11 +51,7 @@ def roll_back(
     """
     if (seq is None) == (tag is None):
         raise RequestError("rollback_to takes a seq or a tag: where the table goes back to")
-    with (
-        kept(path) as reader,
-        reader.snapshot() as now,
-        reader.snapshot(seq=seq, tag=tag) as past,
-    ):
+    with kept(path) as reader, reader.snapshot() as now, reader.snapshot(seq=seq, tag=tag) as past:
         _require_same(past, now, table)
         stage = reader.stage(table)
         staged: list[Staged] = []
