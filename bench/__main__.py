@@ -82,10 +82,7 @@ def _report(arguments: list[str]) -> int:
     return 1 if unexplained else 0
 
 
-_COMMANDS = {
-    "curves": curves.main,
-    "report": _report,
-}
+_COMMANDS = {"curves": curves.main, "report": _report}
 
 
 def _chosen(names: str | None) -> list[Workload]:

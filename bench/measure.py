@@ -31,12 +31,6 @@ class Sample:
         """Operations per second of wall time."""
         return self.count / self.seconds if self.seconds else 0.0
 
-    @property
-    def busy_rate(self) -> float:
-        """Operations per second inside the operations: one client, its own work left out."""
-        busy = sum(self.latencies)
-        return self.count / busy if busy else 0.0
-
     def percentile_ms(self, share: float) -> float:
         ordered = sorted(self.latencies)
         return 1e3 * ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0

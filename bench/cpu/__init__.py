@@ -1,1 +1,1 @@
-"""CPU: what a commit, a read and a request cost; `python -m bench.cpu --help`."""
+"""CPU: what a commit, a read and a request cost of processor time, and by how many calls."""

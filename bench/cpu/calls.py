@@ -10,7 +10,6 @@ it now and then is not its own.
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import threading
@@ -138,19 +137,3 @@ def _counted(counter: CallCounter, work: Callable[[], object]) -> tuple[Calls, i
             sys.setprofile(None)
         found.append((counter.found, counter.before_sync))
     return min(found, key=lambda each: (ours(each[0]), each[0].total()))
-
-
-def main(folder: Path, given: argparse.Namespace) -> None:
-    """Print how many calls there are in this process, and those of a request by function."""
-    del given
-    for name, (calls, before_sync) in calls_in_process(folder / "local").items():
-        modules = len({file for file, _ in calls} - {C})
-        inside = calls.total() - ours(calls)
-        print(
-            f"{name}: {ours(calls)} calls in {modules} modules, {before_sync} of them up to the"
-            f" sync; and {inside} of C"
-        )
-    found = calls_of_apply(folder / "served")
-    for (file, function), count in sorted(found.items()):
-        print(f"{count:4} {file}  {function}")
-    print(f"apply: {ours(found)} calls in {len({file for file, _ in found} - {C})} modules")

@@ -7,7 +7,6 @@ in microseconds for each transfer. As a program it prints its figures as JSON.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import os
@@ -22,18 +21,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench.cpu import sources
-
 _ROWS = 100_000
 _UPSERTS, _GETS, _TRANSFERS = 6_000, 20_000, 2_000
 _FROZEN = 40_000
 _THREADS, _THREADS_S = 8, 3.0
-
-
-def main(folder: Path, given: argparse.Namespace) -> None:
-    """Measure each source in turns, and print what was found."""
-    del folder  # each process has its own
-    sources.show(sources.measured("bench.cpu.work", given.sources, given.rounds))
 
 
 def measured(folder: Path) -> dict[str, float]:
@@ -48,21 +39,21 @@ def measured(folder: Path) -> dict[str, float]:
     found: dict[str, float] = {}
     with nobody_waits():
         rows = [data.as_dict(row) for row in itertools.islice(data.rows(_ROWS, 1), _UPSERTS)]
-        found["upsert of one row, without its sync"] = _each(accounts.upsert, rows)
+        found["commit us"] = _each(accounts.upsert, rows)
         moves = [*itertools.islice(data.moves(_ROWS, 1), _TRANSFERS)]
-        found["transfer, without its sync"] = _each(store.transfer, moves)
+        found["transfer, without its sync us"] = _each(store.transfer, moves)
         newest = [row["id"] for row in rows[-2_000:]] * 10
         for row in rows[-2_000:]:
             accounts.upsert(row)
-        found["get of the newest rows"] = _each(store.get, newest)
+        found["get of the newest rows us"] = _each(store.get, newest)
         frozen = [row.id for row in itertools.islice(data.rows(_ROWS, 2), _FROZEN)]
         for key in [*frozen, *range(5_000)]:
             accounts.upsert({"id": key, "balance": 1, "name": "frozen", "updated": None})
-        found["get of rows frozen from the tail"] = _each(store.get, frozen[:_GETS])
-        found["get of rows of base"] = _each(store.get, [*range(_ROWS // 2, _ROWS // 2 + 2_000)])
+        found["get of frozen rows us"] = _each(store.get, frozen[:_GETS])
+        found["get of rows of base us"] = _each(store.get, [*range(_ROWS // 2, _ROWS // 2 + 2_000)])
     used, switches = _in_threads(lambda seed: iter(data.moves(_ROWS, seed)), store.transfer)
-    found["transfer of eight threads, with its sync"] = used
-    found["  context switches that it waited for"] = switches
+    found["transfer us"] = used
+    found["transfer switches"] = switches
     store.close()
     return found
 

@@ -1,9 +1,8 @@
-"""Searches at one seq beside Lance's own over the same index, and what keeps an index.
+"""Searches at one seq beside Lance's own over the same index.
 
     python -m bench.search              the nearest vectors, one thread
     python -m bench.search load         of many threads, next to a writer, after commits
     python -m bench.search words        words of texts
-    python -m bench.search upkeep       what folds spend to keep an index of vectors
 
 CPU is that of the process, which Lance's own threads share.
 """
@@ -16,13 +15,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import siltstone as st
-from bench.search import load, upkeep, vectors, words
+from bench.search import load, vectors, words
 
 CASES: dict[str, Callable[[st.Store, Path, argparse.Namespace], None]] = {
     "vectors": vectors.main,
     "load": load.main,
     "words": words.main,
-    "upkeep": upkeep.main,
 }
 
 
@@ -50,11 +48,6 @@ def main() -> None:
     of.add_argument("--seconds", type=float, default=3.0, help="of each measurement")
     of.add_argument("--commits", type=int, default=10_000)
     of.add_argument("--peers", action="store_true", help="LanceDB and DuckDB, too")
-    of = parser.add_argument_group("upkeep")
-    of.add_argument("--folds", type=int, default=10)
-    of.add_argument("--share", type=float, default=0.02, help="of base that a fold changes")
-    of.add_argument("--other", action="store_true", help="change another column alone")
-    of.add_argument("--uncovered", type=float, nargs="*", default=[0.01, 0.05, 0.2])
     given = parser.parse_args()
     with (
         tempfile.TemporaryDirectory(prefix="siltstone-search-") as folder,

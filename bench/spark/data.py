@@ -18,7 +18,6 @@ SCHEMA = pa.schema(
         pa.field("ts", pa.timestamp("us", tz="UTC")),
     ]
 )
-DDL = "id bigint, x double, k int, s string, ts timestamp"
 FILE_ROWS = 1_000_000
 _EPOCH_US = 1_700_000_000_000_000
 

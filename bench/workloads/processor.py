@@ -13,16 +13,6 @@ import sys
 from bench.cpu.calls import C, calls_in_process, ours
 from bench.workload import Metrics, Place
 
-_NAMES = {
-    "upsert of one row, without its sync": "commit us",
-    "transfer, without its sync": "transfer, without its sync us",
-    "get of the newest rows": "get of the newest rows us",
-    "get of rows frozen from the tail": "get of frozen rows us",
-    "get of rows of base": "get of rows of base us",
-    "transfer of eight threads, with its sync": "transfer us",
-    "  context switches that it waited for": "transfer switches",
-}
-
 
 class Processor:
     name = "CPU"
@@ -34,12 +24,11 @@ class Processor:
     def measure(self, peer: Place, turn: int) -> Metrics:
         command = [sys.executable, "-m", "bench.cpu.work"]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-        found = {_NAMES[name]: value for name, value in json.loads(done.stdout).items()}
         fresh = peer.another(f"calls-{turn}")
         calls, before_sync = calls_in_process(fresh.path)["upsert"]
         fresh.remove()
         return {
-            **found,
+            **json.loads(done.stdout),
             "commit calls": float(calls.total()),
             "commit functions of ours": float(ours(calls)),
             "commit functions up to the sync": float(before_sync),

@@ -52,11 +52,7 @@ def _one_row(db: st.Store, ids: Iterator[int]) -> Metrics:
             "update t set price = ? where id = 7",
             "update t set price = {0}.5 where id = 7",
         ),
-        "delete": (
-            table.delete,
-            "delete from t where id = ?",
-            "delete from t where id = {0}",
-        ),
+        "delete": (table.delete, "delete from t where id = ?", "delete from t where id = {0}"),
     }
     found: Metrics = {}
     for label, (method, text, new) in calls.items():

@@ -52,12 +52,7 @@ TABLES: dict[str, tuple[list[str], dict[str, str]]] = {
     ),
     "silver_vehicles": (
         ["vehicle"],
-        {
-            "vehicle": "int64",
-            "zone": "string",
-            "odometer_km": "int64",
-            "sent_at": "timestamp[us]",
-        },
+        {"vehicle": "int64", "zone": "string", "odometer_km": "int64", "sent_at": "timestamp[us]"},
     ),
     "gold_counted": (
         ["trip"],

@@ -14,13 +14,7 @@ from examples.tpch.pipeline import RefreshStream, load, start_spark
 from examples.tpch.queries import QUERIES
 from examples.tpch.refresh import RefreshSets
 from examples.tpch.together import Together
-from siltstone.cli.demo.report import (
-    crew_facts,
-    latency_facts,
-    print_summary,
-    print_titled,
-    rate,
-)
+from siltstone.cli.demo.report import crew_facts, latency_facts, print_summary, print_titled, rate
 from siltstone.cli.demo.run import checked_run
 from siltstone.cli.output import Form
 from siltstone.cli.progress import progress_bar

@@ -17,15 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from proof.isolation.histories import (
-    Append,
-    Read,
-    Status,
-    Transaction,
-    Worth,
-    anomalies,
-    worth,
-)
+from proof.isolation.histories import Append, Read, Status, Transaction, Worth, anomalies, worth
 from proof.isolation.registers import Kind, Operation, is_linearizable, long_forks
 from proof.lines import lines_of
 

@@ -41,12 +41,7 @@ def own(root: Path, **options: object) -> st.Store:
 def client_of(db: Any, post: Post, journal: Journal, place: int = 0) -> Client:
     """Return a client of the games; `place` tells those of one process apart."""
     return Client(
-        db,
-        journal,
-        number=10 * post.number + place,
-        seed=post.seed,
-        run=post.run,
-        begun=post.begun,
+        db, journal, number=10 * post.number + place, seed=post.seed, run=post.run, begun=post.begun
     )
 
 

@@ -17,7 +17,6 @@ LOAD = (*VECTORS, "--seconds", "0.05", "--threads", "2", "--commits", "20", "--p
         ("vectors", (*VECTORS, "--queries", "5", "--fresh", "0.01"), "of Lance's"),
         ("load", LOAD, "median of a search: siltstone"),
         ("words", ("--rows", "2000", "--queries", "4", "--fresh", "0.01"), "of ten rows"),
-        ("upkeep", (*VECTORS, "--folds", "2", "--queries", "5"), "of base uncovered"),
     ],
 )
 def test_each_case_of_searches_runs(case: str, arguments: tuple[str, ...], last: str) -> None:

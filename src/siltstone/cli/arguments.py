@@ -122,10 +122,7 @@ _Word = Annotated[
 
 
 def db_of(
-    context: typer.Context,
-    uri: _Uri = None,
-    token_file: _TokenFile = None,
-    cafile: _Cafile = None,
+    context: typer.Context, uri: _Uri = None, token_file: _TokenFile = None, cafile: _Cafile = None
 ) -> Db:
     """Return the store that is named before the command, after it, or by the variable."""
     return Db(_one_store(context, uri), token_file, cafile)

@@ -68,8 +68,10 @@ def emit_arrow(reader: pa.RecordBatchReader, form: Form) -> None:
     emit(reader.schema.names, rows_of(reader), form)
 
 
-def emit_record(record: Mapping[str, object], form: Form) -> None:
-    """Print one record; in JSON as an object, not as a list."""
+def emit_record(record: Mapping[str, object], form: Form, *, quiet: bool = False) -> None:
+    """Print one record, if not `quiet`; in JSON as an object, not as a list."""
+    if quiet:
+        return
     if form is Form.JSON:
         sys.stdout.write(_json(record) + "\n")
     else:

@@ -10,11 +10,7 @@ from siltstone.choices import Isolation
 from siltstone.dbapi import pep_errors
 from siltstone.dbapi.cursor import Cursor
 from siltstone.dbapi.pep_errors import ProgrammingError, told
-from siltstone.dbapi.store_session import (
-    LEGACY_TRANSACTION_CONTROL,
-    StoreSession,
-    autocommit_of,
-)
+from siltstone.dbapi.store_session import LEGACY_TRANSACTION_CONTROL, StoreSession, autocommit_of
 from siltstone.errors import not_one_of
 from siltstone.store import connect as open_store
 

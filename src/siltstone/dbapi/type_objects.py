@@ -54,8 +54,7 @@ class TypeObject:
 STRING = TypeObject("STRING", ("string", "uuid"))
 BINARY = TypeObject("BINARY", ("binary", "fixed_size_binary"))
 NUMBER = TypeObject(
-    "NUMBER",
-    ("int8", "int16", "int32", "int64", "uint", "float", "decimal", HUGEINT, "bool"),
+    "NUMBER", ("int8", "int16", "int32", "int64", "uint", "float", "decimal", HUGEINT, "bool")
 )
 DATETIME = TypeObject("DATETIME", ("date", "time", "duration", "interval"))
 ROWID = TypeObject("ROWID", ("rowid",))

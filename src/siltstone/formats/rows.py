@@ -255,15 +255,9 @@ def _by_arrow(value: object, kind: pa.DataType) -> int:
 
 def _is_finer(value: Any, kind: Any) -> bool:
     """Say whether a time of pandas, or a span, has digits that the unit would cut."""
-    micros, more = (
-        ("microsecond", "nanosecond")
-        if isinstance(value, dt.datetime)
-        else (
-            "microseconds",
-            "nanoseconds",
-        )
-    )
-    nanos = getattr(value, micros) * 1_000 + getattr(value, more, 0)
+    plural = "" if isinstance(value, dt.datetime) else "s"
+    micros, more = getattr(value, f"microsecond{plural}"), getattr(value, f"nanosecond{plural}", 0)
+    nanos = micros * 1_000 + more
     return bool(nanos % _NANOSECONDS.get(getattr(kind, "unit", "ns"), 1))
 
 

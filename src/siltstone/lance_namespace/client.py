@@ -46,7 +46,7 @@ _ERRORS: dict[int, type[spec_errors.LanceNamespaceError]] = {
     if isinstance(kind, type) and issubclass(kind, spec_errors.LanceNamespaceError)
 }
 _OTHER_NAMES = {
-    "create_empty_table": "declare_table",  # its name in older versions of the specification
+    "create_empty_table": "declare_table"  # its name in older versions of the specification
 }
 _OTHER_RESPONSES = {"list_all_tables": spec.ListTablesResponse}
 _numbers = itertools.count(1)

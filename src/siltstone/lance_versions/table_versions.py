@@ -120,12 +120,7 @@ def of_plain(
 
 
 def of_keyed(
-    table: TableDefinition,
-    seq: int,
-    view: View,
-    readers: Readers,
-    *,
-    defined_at: int | None = None,
+    table: TableDefinition, seq: int, view: View, readers: Readers, *, defined_at: int | None = None
 ) -> tuple[TableVersions, object]:
     """Return a keyed table as of `seq`, and a lease that keeps the files of its base."""
     defined = seq if defined_at is None else defined_at

@@ -129,12 +129,7 @@ def _begun(catalog: Catalog) -> dict[int, int]:
 
 
 def needs_of(
-    kept: Sequence[Record],
-    islands: Islands,
-    *,
-    bound: int,
-    tags: Sequence[Tag],
-    newest: Record,
+    kept: Sequence[Record], islands: Islands, *, bound: int, tags: Sequence[Tag], newest: Record
 ) -> Needs:
     """Return the parts of `newest` that must stay.
 

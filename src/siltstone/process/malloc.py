@@ -2,11 +2,10 @@
 
 glibc raises its thresholds with what is freed, and has up to eight arenas for each core, so the
 batches of one scan stay in the process: after three scans of a million rows it had grown by 121 to
-129 MB, with these bounds by 26 to 29 (`python -m bench.memory`). Arrow's own allocator, mimalloc,
-keeps buffers as well: after 400,000 upserts in 20 commits, a merge and a scan the bounds leave 460
-MiB of resident memory, and 350 if Arrow takes its buffers from malloc, too. They are the process's,
-not a store's: `tune_malloc` is an option that a host asks for. On another C library nothing is
-done.
+129 MB, with these bounds by 26 to 29. Arrow's own allocator, mimalloc, keeps buffers as well: after
+400,000 upserts in 20 commits, a merge and a scan the bounds leave 460 MiB of resident memory, and
+350 if Arrow takes its buffers from malloc, too. They are the process's, not a store's:
+`tune_malloc` is an option that a host asks for. On another C library nothing is done.
 """
 
 from __future__ import annotations

@@ -85,8 +85,9 @@ def export(
         with _whole(file, overwrite=overwrite) as sink:
             write(sink, reader.schema, counted, separator)
         seq = snapshot.seq
-    if not quiet:
-        emit_record({"table": table, "file": str(file), "rows": counted.rows, "seq": seq}, form)
+    emit_record(
+        {"table": table, "file": str(file), "rows": counted.rows, "seq": seq}, form, quiet=quiet
+    )
 
 
 class _Counted:

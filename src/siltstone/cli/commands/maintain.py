@@ -57,9 +57,8 @@ def merge(
     if isinstance(done, Deferred):
         _report_deferred(done)
         return
-    if quiet:
-        return
-    emit_record({"seq": done.seq, "tables": ",".join(done.tables), "rows": done.rows}, form)
+    facts = {"seq": done.seq, "tables": ",".join(done.tables), "rows": done.rows}
+    emit_record(facts, form, quiet=quiet)
 
 
 def optimize(
@@ -107,11 +106,10 @@ def optimize(
     if isinstance(done, Deferred):
         _report_deferred(done)
         return
-    if quiet:
-        return
     facts = {"tables": ",".join(done.tables), "files_before": done.files_before}
     facts |= {"files_after": done.files_after, "rows": done.rows}
-    emit_record({**facts, "segments": done.segments, "indexed_rows": done.indexed_rows}, form)
+    facts |= {"segments": done.segments, "indexed_rows": done.indexed_rows}
+    emit_record(facts, form, quiet=quiet)
 
 
 def _optimize_histories(path: str, table: str | None, *, quiet: bool) -> Optimized | Deferred:
@@ -147,8 +145,7 @@ def maintain(db: Db, *, form: Form, quiet: Quiet = False) -> None:
         if owned.endpoint is None:
             raise
         found = _maintained_by(owned)
-    if not quiet:
-        emit_record({"done": ",".join(found.done), "left": ",".join(found.left)}, form)
+    emit_record({"done": ",".join(found.done), "left": ",".join(found.left)}, form, quiet=quiet)
 
 
 def _maintained_by(owned: OwnedError) -> Maintained:

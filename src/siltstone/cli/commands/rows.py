@@ -98,13 +98,12 @@ def _write(
         table = store[name]
         rows = input_rows(file, table.schema, csv, tells_missing=tells_missing)
         receipt = verb(table)(rows)
-    if not quiet:
-        _emit_receipt(receipt, form)
+    _emit_receipt(receipt, form, quiet=quiet)
 
 
-def _emit_receipt(receipt: Receipt, form: Form) -> None:
+def _emit_receipt(receipt: Receipt, form: Form, *, quiet: bool) -> None:
     record = {"seq": receipt.seq, "rows": receipt.rows, "transaction": receipt.transaction_id}
-    emit_record(record, form)
+    emit_record(record, form, quiet=quiet)
 
 
 def get(
@@ -221,8 +220,7 @@ def names_of(columns: str | None) -> list[str] | None:
 def delete(
     table: Table,
     key: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[KEY...]", help="One value for each key column."),
+        list[str] | None, typer.Argument(metavar="[KEY...]", help="One value for each key column.")
     ] = None,
     *,
     db: Db,
@@ -246,5 +244,4 @@ def delete(
     with writing(db) as store:
         found = store[table]
         receipt = found.delete_where(where or "") if wanted is None else found.delete(wanted)
-    if not quiet:
-        _emit_receipt(receipt, form)
+    _emit_receipt(receipt, form, quiet=quiet)

@@ -36,8 +36,7 @@ Cert = Annotated[Path | None, typer.Option(help="TLS: the certificate chain, PEM
 Advertise = Annotated[
     str | None,
     typer.Option(
-        metavar="URL",
-        help="Where other machines reach this server, if not at this machine's name.",
+        metavar="URL", help="Where other machines reach this server, if not at this machine's name."
     ),
 ]
 Force = Annotated[

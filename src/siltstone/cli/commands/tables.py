@@ -8,29 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from siltstone.cli.arguments import (
-    MOMENT,
-    AsOf,
-    Db,
-    DryRun,
-    LocalDb,
-    Quiet,
-    Table,
-    Yes,
-    moment_of,
-)
+from siltstone.cli.arguments import MOMENT, AsOf, Db, DryRun, LocalDb, Quiet, Table, Yes, moment_of
 from siltstone.cli.exits import UsageError
 from siltstone.cli.listings import COLUMN_FACTS, TABLE_FACTS, columns_in, tables_of
 from siltstone.cli.output import Form, emit, emit_facts, emit_record
-from siltstone.cli.sessions import (
-    at_moment,
-    confirm,
-    is_remote,
-    note,
-    past,
-    reading,
-    writing,
-)
+from siltstone.cli.sessions import at_moment, confirm, is_remote, note, past, reading, writing
 from siltstone.errors import ConflictError, RequestError
 
 if TYPE_CHECKING:
@@ -90,8 +72,7 @@ def rename(
     """Rename a table. Older snapshots know it by its old name."""
     with writing(db) as store:
         receipt = store.rename_table(table, new_name)
-    if not quiet:
-        emit_record({"table": new_name, "seq": receipt.seq}, form)
+    emit_record({"table": new_name, "seq": receipt.seq}, form, quiet=quiet)
 
 
 def drop(
@@ -108,8 +89,7 @@ def drop(
         return
     with writing(db) as store:
         receipt = store.drop_table(table)
-    if not quiet:
-        emit_record({"table": table, "seq": receipt.seq}, form)
+    emit_record({"table": table, "seq": receipt.seq}, form, quiet=quiet)
 
 
 def truncate(
@@ -126,8 +106,7 @@ def truncate(
         return
     with writing(db) as store:
         receipt = store[table].truncate()
-    if not quiet:
-        emit_record({"table": table, "seq": receipt.seq}, form)
+    emit_record({"table": table, "seq": receipt.seq}, form, quiet=quiet)
 
 
 def undo(
@@ -167,8 +146,7 @@ def undo(
             receipt = store.put_back(table, **moments, force=force)
     except ConflictError as error:
         raise _in_options(error) from error
-    if not quiet:
-        emit_record({"table": table, "seq": receipt.seq, "rows": receipt.rows}, form)
+    emit_record({"table": table, "seq": receipt.seq, "rows": receipt.rows}, form, quiet=quiet)
 
 
 def _would_put_back(store: Store, table: str, moments: dict[str, Any], *, force: bool) -> int:

@@ -113,11 +113,7 @@ def _columns(schema: Path | None, column: list[str] | None, *, is_needed: bool) 
 
 
 def _plans(
-    table: str | None,
-    source: Path,
-    csv: CsvForm,
-    columns: pa.Schema | None,
-    key: tuple[str, ...],
+    table: str | None, source: Path, csv: CsvForm, columns: pa.Schema | None, key: tuple[str, ...]
 ) -> list[tuple[ImportTarget, Source]]:
     """Return the tables to create, each with its rows."""
     from siltstone.cli.imports.importing import ImportTarget
@@ -184,9 +180,8 @@ def append(
     with writing(db) as store:
         store[table]  # it is told before a file is read
         done = _run(store, ImportTarget(table), one_source(given, csv), quiet=quiet)
-    if not quiet:
-        record = {"seq": done.seq, "rows": done.rows, "transaction": done.transaction_id}
-        emit_record(record, form)
+    record = {"seq": done.seq, "rows": done.rows, "transaction": done.transaction_id}
+    emit_record(record, form, quiet=quiet)
 
 
 def _run(store: Store, target: ImportTarget, source: Source, *, quiet: bool = False) -> Imported:

@@ -378,9 +378,7 @@ def _hide(catalog: Catalog, entry: group.Hide, _seq: int, _time: int) -> Catalog
 
 
 def _with_versions(
-    catalog: Catalog,
-    incarnation: int,
-    change: Callable[[Sequence[Version]], tuple[Version, ...]],
+    catalog: Catalog, incarnation: int, change: Callable[[Sequence[Version]], tuple[Version, ...]]
 ) -> Catalog:
     table = owner_of(catalog, incarnation)
     steps = tuple(

@@ -522,11 +522,8 @@ def check_own(since: object, own: object) -> None:
 
 
 def _is_span(span: Any) -> bool:
-    is_pair = isinstance(span, list | tuple) and [type(seq) for seq in cast("Any", span)] == [
-        int,
-        int,
-    ]
-    return is_pair and 0 <= span[0] <= span[1]
+    kinds = [type(seq) for seq in cast("Any", span)] if isinstance(span, list | tuple) else []
+    return kinds == [int, int] and 0 <= span[0] <= span[1]
 
 
 def check_app(app: object) -> str:

@@ -183,7 +183,7 @@ class Image(msgspec.Struct, frozen=True, eq=False):
         is_upsert = ops[newest] == UPSERT
         slots, run = self._slots_for(codes[newest], is_upsert)
         upserts = newest[is_upsert]
-        nulls = {number: pa.nulls(1, cast("Any", kind)) for number, kind in self._kinds}
+        nulls = {number: pa.nulls(1, cast("Any", kind)) for number, kind in self.kinds.items()}
         cells = [
             _added(added, number, in_type(initials.get(number, null), null.type)).chosen(upserts)
             for number, null in nulls.items()
@@ -193,10 +193,6 @@ class Image(msgspec.Struct, frozen=True, eq=False):
         runs = _tiered((*self.runs, run)) if len(run.codes) else self.runs
         found = Image(seq, self.kinds, runs, blocks)
         return found.compacted() if found.is_sparse else found
-
-    @property
-    def _kinds(self) -> Iterable[tuple[int, pa.DataType]]:
-        return self.kinds.items()
 
     def _slots_for(self, codes: Codes, is_upsert: np.ndarray) -> tuple[np.ndarray, Run]:
         """Return the slots of some keys, -1 for a deleted one that has none; and the new slots."""
@@ -218,7 +214,7 @@ class Image(msgspec.Struct, frozen=True, eq=False):
         total = max(self.slots, int(slots[-1]) + 1 if len(slots) else 0)
         blocks = [*self.blocks]
         while len(blocks) * BLOCK_ROWS < total:
-            blocks.append(_empty(self.kinds.values()))
+            blocks.append(Block(0, tuple(map(_none, self.kinds.values()))))
         for number in np.unique(np.concatenate((slots, gone)) // BLOCK_ROWS).tolist():
             start = number * BLOCK_ROWS
             ends = (start, start + BLOCK_ROWS)
@@ -288,14 +284,9 @@ def image_of(
     require(count < SLOTS_MAX, "an image has too many slots")
     run = run_of(np.concatenate(codes) if codes else np.zeros(0, np.int64), 0)
     run = Run(run.codes, run.ordinals.astype(np.int32))
-    columns = [_joined(column) if column else _none(kind) for column, kind in _paired(cells, kinds)]
+    paired = zip(cells, kinds.values(), strict=True)
+    columns = [_joined(column) if column else _none(kind) for column, kind in paired]
     return Image(seq, dict(kinds), (run,), _cut(count, columns))
-
-
-def _paired(
-    cells: Sequence[Sequence[Cells]], kinds: Mapping[int, pa.DataType]
-) -> Iterator[tuple[Sequence[Cells], pa.DataType]]:
-    return zip(cells, kinds.values(), strict=True)
 
 
 def _cut(count: int, columns: Sequence[Cells]) -> tuple[Block, ...]:
@@ -345,10 +336,6 @@ def _grown(values: np.ndarray, count: int) -> np.ndarray:
     if len(values) == count:
         return values.copy()
     return np.concatenate((values, np.zeros(count - len(values), values.dtype)))
-
-
-def _empty(kinds: Iterable[pa.DataType]) -> Block:
-    return Block(0, tuple(map(_none, kinds)))
 
 
 def _none(kind: pa.DataType) -> Cells:

@@ -26,12 +26,7 @@ from siltstone.engine.commit.recent_writes import (
 )
 from siltstone.engine.commit.write_set import AdvancePart, Part, ReadSet, RowPart, WriteSet
 from siltstone.engine.read.view import State
-from siltstone.errors import (
-    ConflictError,
-    FencedError,
-    RequestError,
-    TableExistsError,
-)
+from siltstone.errors import ConflictError, FencedError, RequestError, TableExistsError
 from siltstone.formats.keys import Key
 from siltstone.formats.log import group
 from siltstone.formats.manifest import Catalog, TableDefinition, TokenApp
@@ -72,10 +67,7 @@ class RecheckError(Exception):
     """
 
     def __init__(
-        self,
-        upto: int,
-        now: State | None = None,
-        keys: Mapping[int, Sequence[Key]] | None = None,
+        self, upto: int, now: State | None = None, keys: Mapping[int, Sequence[Key]] | None = None
     ) -> None:
         self.upto, self.now, self.keys = upto, now, keys
 

@@ -4,20 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from siltstone.engine.commit.write_set import (
-    AdvancePart,
-    AttachPart,
-    BatchPart,
-    RowPart,
-    WriteSet,
-)
-from siltstone.engine.read.view import (
-    View,
-    with_attached,
-    with_entry,
-    with_load,
-    with_token,
-)
+from siltstone.engine.commit.write_set import AdvancePart, AttachPart, BatchPart, RowPart, WriteSet
+from siltstone.engine.read.view import View, with_attached, with_entry, with_load, with_token
 from siltstone.formats.log import group
 
 

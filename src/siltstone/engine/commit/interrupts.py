@@ -19,15 +19,7 @@ import sys
 import threading
 
 # `signal` without its enums, which cost ten times as much:
-from _signal import (  # pyright: ignore[reportMissingImports]
-    SIGCHLD,
-    SIGCONT,
-    SIGURG,
-    SIGWINCH,
-    getsignal,
-    signal,
-    valid_signals,
-)
+from _signal import SIGCHLD, SIGCONT, SIGURG, SIGWINCH, getsignal, signal, valid_signals  # pyright: ignore[reportMissingImports]
 from _thread import get_ident
 from collections.abc import Callable
 from types import FrameType

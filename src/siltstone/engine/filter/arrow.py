@@ -132,10 +132,7 @@ def _field(key: str, value: str, left: Iterator[tuple[str, str]], schema: pa.Sch
 
 
 def _called(
-    calls: Calls,
-    name: str,
-    arguments: Sequence[FilterPiece],
-    options: Sequence[pa.Scalar[Any]],
+    calls: Calls, name: str, arguments: Sequence[FilterPiece], options: Sequence[pa.Scalar[Any]]
 ) -> FilterPiece:
     builder = calls.get((name, len(arguments), len(options)))
     if builder is None:

@@ -19,15 +19,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from siltstone.engine.levels.base import Base
-from siltstone.engine.levels.chunk import (
-    NOTHING,
-    Chunk,
-    Run,
-    codes_of,
-    keys_at,
-    merge_runs,
-    tier,
-)
+from siltstone.engine.levels.chunk import NOTHING, Chunk, Run, codes_of, keys_at, merge_runs, tier
 from siltstone.engine.levels.load_keys import LoadKeys, LoadSlice, Part
 from siltstone.formats.bits import NO_ROWS, Bits
 from siltstone.formats.keys import (
@@ -141,11 +133,7 @@ class Visibility:
         return replace(self, live=live, visible=visible, runs=runs)
 
     def _ended(
-        self,
-        codec: KeyCodec,
-        parts: Sequence[Part],
-        written: Codes,
-        keys: KeysAt,
+        self, codec: KeyCodec, parts: Sequence[Part], written: Codes, keys: KeysAt
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the places that newer versions of their keys end, and which keys end none.
 

@@ -41,14 +41,7 @@ from siltstone.engine.read.text_search import TextSearch
 from siltstone.engine.read.view import View
 from siltstone.errors import CorruptionError, SiltstoneError, SnapshotExpiredError
 from siltstone.formats.log.group import UPSERT
-from siltstone.formats.manifest import (
-    Fallback,
-    KeyedStorage,
-    Load,
-    Pin,
-    Schema,
-    TableDefinition,
-)
+from siltstone.formats.manifest import Fallback, KeyedStorage, Load, Pin, Schema, TableDefinition
 from siltstone.formats.types import blobs
 from siltstone.storage.cache.part_cache import PartCache
 from siltstone.storage.manifest.manifest_store import Lease

@@ -186,11 +186,7 @@ def load_part(core: Core, table: TableDefinition, incarnation: int, rows: BulkRo
 
 
 def attach_part(
-    core: Core,
-    table: TableDefinition,
-    incarnation: int,
-    rows: BulkRows,
-    op: int = group.UPSERT,
+    core: Core, table: TableDefinition, incarnation: int, rows: BulkRows, op: int = group.UPSERT
 ) -> AttachPart:
     """Return the part that makes `rows`, stored by column ids, a run of the commit's seq."""
     entry = group.Attach(incarnation, rows.table_schema.id, rows.pin, op, rows.pin.rows)
@@ -306,12 +302,7 @@ class BulkWrites:
         return rows.num_rows
 
     def _part(
-        self,
-        table: TableDefinition,
-        stage: StageTask,
-        rows: BulkRows,
-        *,
-        is_alone: bool,
+        self, table: TableDefinition, stage: StageTask, rows: BulkRows, *, is_alone: bool
     ) -> AdvancePart | AttachPart:
         incarnation = catalogs.incarnation_of(table)
         is_first = stage.target == BASE and is_alone

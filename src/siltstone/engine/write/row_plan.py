@@ -13,14 +13,7 @@ import msgspec
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.table_schema import TableSchema
 from siltstone.engine.commit.recent_writes import Keys
-from siltstone.engine.commit.write_set import (
-    BLIND,
-    ROW_BYTES,
-    SIZED,
-    FewRows,
-    RowPart,
-    WriteSet,
-)
+from siltstone.engine.commit.write_set import BLIND, ROW_BYTES, SIZED, FewRows, RowPart, WriteSet
 from siltstone.formats.keys import Key
 from siltstone.formats.log.group import RowsEntry
 from siltstone.formats.manifest import Catalog, TableDefinition

@@ -50,12 +50,7 @@ from siltstone.engine.recover.replay import batch_fields
 from siltstone.engine.write.past_snapshot import PastSnapshot
 from siltstone.engine.write.submission import KEYS_CHECKED_MAX, applied, submit
 from siltstone.engine.write.transaction import EngineTransaction
-from siltstone.errors import (
-    ConflictError,
-    RequestError,
-    SchemaMismatchError,
-    SnapshotExpiredError,
-)
+from siltstone.errors import ConflictError, RequestError, SchemaMismatchError, SnapshotExpiredError
 from siltstone.formats.conversion.conform import conform
 from siltstone.formats.keys import Key
 from siltstone.formats.log import group

@@ -23,10 +23,7 @@ Encode = Callable[[Mapping[str, object]], Row]
 
 
 def encoders(
-    names: Sequence[str],
-    kinds: Sequence[pa.DataType],
-    nullable: Sequence[bool],
-    *ways: Encode,
+    names: Sequence[str], kinds: Sequence[pa.DataType], nullable: Sequence[bool], *ways: Encode
 ) -> tuple[Encode, ...]:
     """Return a function for each general way, with its results and errors, for these columns."""
     if not 0 < len(names) <= COLUMNS_MAX:

@@ -126,10 +126,7 @@ def descents(ranks: np.ndarray | ByteKeys) -> np.ndarray:
 
 
 def key_bytes(
-    columns: Sequence[pa.Array],
-    codes: Callable[[pa.Array], np.ndarray],
-    *,
-    is_whole: bool = True,
+    columns: Sequence[pa.Array], codes: Callable[[pa.Array], np.ndarray], *, is_whole: bool = True
 ) -> ByteKeys:
     """Return the keys in some columns, none of them null, as bytes.
 

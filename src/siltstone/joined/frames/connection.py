@@ -14,14 +14,7 @@ from typing import Any
 
 from siltstone.errors import RequestError
 from siltstone.joined import protocol
-from siltstone.joined.connection import (
-    Answer,
-    Message,
-    end_socket,
-    is_broken,
-    refused,
-    value_of,
-)
+from siltstone.joined.connection import Answer, Message, end_socket, is_broken, refused, value_of
 from siltstone.joined.frames import frame
 from siltstone.joined.targets import SocketTarget
 

@@ -17,12 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from siltstone.lance_namespace.specification.members import (
-    FIXED,
-    Name,
-    NotOffered,
-    RequestPart,
-)
+from siltstone.lance_namespace.specification.members import FIXED, Name, NotOffered, RequestPart
 from siltstone.lance_versions.errors import invalid, unsupported
 
 STRUCTURED = "0.3.0"

@@ -167,14 +167,7 @@ class PutBack:
     # a table that is gone
 
     def _made_again(
-        self,
-        name: str,
-        table: TableDefinition,
-        first: int,
-        last: int,
-        later: bool,
-        *,
-        force: bool,
+        self, name: str, table: TableDefinition, first: int, last: int, later: bool, *, force: bool
     ) -> int:
         if table.dropped is not None and table.dropped > last:
             self._refuse_later(name, later, last, force=force)
@@ -283,10 +276,7 @@ class PutBack:
     # many rows
 
     def _stage_both(
-        self,
-        now: TransactionTable,
-        parts: Callable[[], Iterator[pa.RecordBatch]],
-        key: pa.Schema,
+        self, now: TransactionTable, parts: Callable[[], Iterator[pa.RecordBatch]], key: pa.Schema
     ) -> int:
         fields = now.schema
         gone = (_gone(batch, key) for batch in parts())

@@ -28,6 +28,7 @@ from siltstone.local.statements.keys import (
     first_of_each,
     first_twice,
     keys_of,
+    one,
     refuse_changed,
     without,
 )
@@ -51,11 +52,7 @@ from siltstone.query.sql.writes.queries import (
     every_row,
     from_source,
 )
-from siltstone.query.sql.writes.statements import (
-    InsertStatement,
-    OnConflict,
-    ValueText,
-)
+from siltstone.query.sql.writes.statements import InsertStatement, OnConflict, ValueText
 
 _CONSTANTS_MAX = 1_000
 """So many rows of constants are taken without DuckDB, which is faster where they are more."""
@@ -273,9 +270,7 @@ class _Inserting:
         refuse_nulls(self.rows, self.fields)
         keys = keys_of(self.rows, self.table.primary_key, self.fields)
         if self.statement.on_conflict is not OnConflict.NOTHING:
-            self.run.check_returned(
-                self.statement.returning, self.fields, self.statement.target, self.statement.given
-            )
+            self.run.check_returned(self.statement, self.fields)
         if self.statement.on_conflict is OnConflict.REPLACE:
             _write(self.table, self.statement, self.rows, self.names)
             return self._by_key(distinct(keys), self.rows)
@@ -291,15 +286,14 @@ class _Inserting:
         return self.rows.column_names
 
     def _inserted(self, rows: pa.Table) -> Written:
-        returned = self._returned(completed(rows, self.fields))
+        returned = self.run.returned(self.statement, completed(rows, self.fields))
         count = _write(self.table, self.statement, rows, self.names) if rows.num_rows else 0
         return Written(count, returned)
 
     def _updated(self, keys: pa.Table, existing: pa.Table) -> Written:
         twice = first_twice(keys)
         if twice is not None:
-            key = twice[0] if len(twice) == 1 else twice
-            raise DuplicateKeyError(self.table.name, key, is_repeated=True)
+            raise DuplicateKeyError(self.table.name, one(twice), is_repeated=True)
         new, old = self.rows.take(without(keys, existing)), self.rows.take(among(keys, existing))
         changed = self._set(old, existing) if old.num_rows else None
         count = self.table.insert(new) if new.num_rows else 0
@@ -351,12 +345,7 @@ class _Inserting:
         if not self.statement.returning:
             return Written(count)
         keys = keys_of(rows, self.table.primary_key, self.fields)
-        return Written(count, self._returned(self.table.get_many(keys)))
-
-    def _returned(self, rows: pa.Table) -> pa.Table | None:
-        return self.run.returned(
-            self.statement.returning, rows, self.statement.target, self.statement.given
-        )
+        return Written(count, self.run.returned(self.statement, self.table.get_many(keys)))
 
 
 def assigned(

@@ -103,5 +103,9 @@ def refuse_changed(statement: str, old: pa.Table, new: pa.Table, names: Sequence
 
 def shown(keys: pa.Table, place: int) -> str:
     """Return one key as a person reads it."""
-    found = tuple(keys.column(name)[place].as_py() for name in keys.column_names)
-    return repr(found[0] if len(found) == 1 else found)
+    return repr(one(tuple(keys.column(name)[place].as_py() for name in keys.column_names)))
+
+
+def one(key: tuple[object, ...]) -> object:
+    """Return a key as users have it: the value of its only column, or all."""
+    return key[0] if len(key) == 1 else key

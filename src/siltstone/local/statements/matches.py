@@ -99,11 +99,7 @@ class Matches:
     # what their clauses make of them
 
     def _asked(
-        self,
-        when: When,
-        behind: str,
-        rows: Mapping[str, pa.Table],
-        also: tuple[str, ...] = (),
+        self, when: When, behind: str, rows: Mapping[str, pa.Table], also: tuple[str, ...] = ()
     ) -> pa.Table:
         query = self._query(when, behind, also)
         return self.run.rows_of(query, self.fields, rows)

@@ -19,7 +19,7 @@ from siltstone.errors import DuplicateKeyError, RequestError, SchemaMismatchErro
 from siltstone.local.statements.defaults import completed, in_sets
 from siltstone.local.statements.exact import refuse_cut, refuse_lost
 from siltstone.local.statements.fitted import fitted
-from siltstone.local.statements.keys import first_twice, keys_of, refuse_changed, without
+from siltstone.local.statements.keys import first_twice, keys_of, one, refuse_changed, without
 from siltstone.local.statements.matches import Matches
 from siltstone.local.statements.running import (
     STAGED_BYTES_MIN,
@@ -125,13 +125,7 @@ class _Plan:
         if changed:
             refuse_twice("MERGE", pa.concat_tables(changed))
         self._refuse_existing(parts)
-        self.run.check_returned(
-            self._returning(),
-            self.fields,
-            self.statement.target,
-            self.statement.given,
-            _actions([]),
-        )
+        self.run.check_returned(self._returning(), self.fields, _actions([]))
         gone = self._before(parts)
         count = self._write(parts)
         return Written(count, self._returned(parts, gone))
@@ -189,13 +183,13 @@ class _Plan:
         new = pa.concat_tables(of[Action.INSERT])
         twice = first_twice(new)
         if twice is not None:
-            raise DuplicateKeyError(self.table.name, _one(twice), is_repeated=True)
+            raise DuplicateKeyError(self.table.name, one(twice), is_repeated=True)
         there = keys_of(self.table.get_many(new), self.key, self.fields)
         for keys in of[Action.DELETE]:
             there = there.take(without(there, keys))
         if there.num_rows:
             key = tuple(there.column(name)[0].as_py() for name in self.key)
-            raise DuplicateKeyError(self.table.name, _one(key))
+            raise DuplicateKeyError(self.table.name, one(key))
 
     def _write(self, parts: list[pa.Table]) -> int:
         of = {action: list[pa.Table]() for action in Action}
@@ -263,26 +257,14 @@ class _Plan:
                 continue
             found.append(after.cast(plain))
             words += [_WORDS[clause.action]] * after.num_rows
-        rows = pa.concat_tables(found)
-        return self.run.returned(
-            self._returning(),
-            rows,
-            self.statement.target,
-            self.statement.given,
-            _actions(words),
-        )
+        return self.run.returned(self._returning(), pa.concat_tables(found), _actions(words))
 
-    def _returning(self) -> tuple[str, ...]:
-        """Return what RETURNING asks for: `*` has not the action."""
-        name = quoted(self.statement.target.name)
-        return tuple(
-            f"{name}.{each}" if each.startswith("*") else each for each in self.statement.returning
-        )
+    def _returning(self) -> MergeStatement:
+        """Return the statement with a RETURNING whose `*` has not the action."""
+        name, asked = quoted(self.statement.target.name), self.statement.returning
+        plain = tuple(f"{name}.{each}" if each.startswith("*") else each for each in asked)
+        return replace(self.statement, returning=plain)
 
 
 def _actions(words: list[str]) -> pa.Table:
     return pa.table({"merge_action": pa.array(words, pa.string())})
-
-
-def _one(key: tuple[object, ...]) -> object:
-    return key[0] if len(key) == 1 else key

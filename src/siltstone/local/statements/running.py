@@ -211,40 +211,31 @@ class Running:
         return {name: TypedColumn(name, kind) for name, kind in pairs}
 
     def returned(
-        self,
-        returning: Returning,
-        rows: pa.Table,
-        target: Target,
-        given: str = "",
-        actions: pa.Table | None = None,
+        self, statement: Returning, rows: pa.Table, actions: pa.Table | None = None
     ) -> pa.Table | None:
         """Return what RETURNING asks for of some rows; None: it asks for nothing.
 
         `actions`: what became of each of the rows, which it may ask for, too.
         """
-        if not returning:
+        asked, name, given = statement.returning, statement.target.name, statement.given
+        if not asked:
             return None
         if actions is None:
-            return self.rows(of_rows(returning, target.name, given), {ROWS: rows})
-        query = of_rows(returning, target.name, given, ACTIONS)
+            return self.rows(of_rows(asked, name, given), {ROWS: rows})
+        query = of_rows(asked, name, given, ACTIONS)
         return self.rows(query, {ROWS: rows, ACTIONS: actions})
 
     def check_returned(
-        self,
-        returning: Returning,
-        fields: pa.Schema,
-        target: Target,
-        given: str = "",
-        actions: pa.Table | None = None,
+        self, statement: Returning, fields: pa.Schema, actions: pa.Table | None = None
     ) -> None:
         """Refuse what DuckDB cannot return, before the first row is written.
 
         Raises:
             RequestError: It is no expression over columns of `fields`.
         """
-        if returning and not self.is_alone:  # else its transaction ends with it
+        if statement.returning and not self.is_alone:  # else its transaction ends with it
             plain = [each.with_nullable(True) for each in fields.remove_metadata()]
-            self.returned(returning, pa.schema(plain).empty_table(), target, given, actions)
+            self.returned(statement, pa.schema(plain).empty_table(), actions)
 
     # many rows
 

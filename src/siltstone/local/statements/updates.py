@@ -21,7 +21,7 @@ from siltstone.given import Key, Keys
 from siltstone.local.statements.defaults import in_sets
 from siltstone.local.statements.exact import carried, refuse_cut
 from siltstone.local.statements.inserts import assigned
-from siltstone.local.statements.keys import distinct, first_of_each, first_twice, keys_of
+from siltstone.local.statements.keys import distinct, first_of_each, first_twice, keys_of, one
 from siltstone.local.statements.running import (
     STAGED_BYTES_MIN,
     Running,
@@ -39,8 +39,6 @@ from siltstone.query.sql.writes.statements import (
     UpdateStatement,
 )
 
-KEYS_COUNTED_MAX = 10_000
-
 
 def update(run: Running, statement: UpdateStatement) -> Written:
     """Run an UPDATE."""
@@ -48,10 +46,10 @@ def update(run: Running, statement: UpdateStatement) -> Written:
     key, fields = require_key(table, "UPDATE"), table.schema
     names = columns_of([each.column for each in statement.sets], fields)
     statement = replace(statement, sets=in_sets(statement.sets, fields))
-    run.check_returned(statement.returning, fields, statement.target, statement.given)
-    one = _one_row(run, statement, fields, key, names)
-    if one is not None:
-        wanted, values = one
+    run.check_returned(statement, fields)
+    found = _one_row(run, statement, fields, key, names)
+    if found is not None:
+        wanted, values = found
         count = table.update(wanted, **values)
         keys = [wanted] if count else []
         return _updated(run, statement, table, count, keys)
@@ -117,10 +115,9 @@ def refuse_twice(statement: str, keys: pa.Table) -> None:
     """
     found = first_twice(keys)
     if found is not None:
-        key = found[0] if len(found) == 1 else found
         raise RequestError(
-            f"{statement} matches the row with the key {key!r} twice: the statement must say which"
-            " of both is meant"
+            f"{statement} matches the row with the key {one(found)!r} twice: the statement must say"
+            " which of both is meant"
         )
 
 
@@ -129,10 +126,7 @@ def _updated(
 ) -> Written:
     if not statement.returning:
         return Written(count)
-    found = table.get_many(keys)
-    return Written(
-        count, run.returned(statement.returning, found, statement.target, statement.given)
-    )
+    return Written(count, run.returned(statement, table.get_many(keys)))
 
 
 # DELETE
@@ -230,7 +224,7 @@ def _gone(
     """Return what RETURNING asks for of the rows that are to be deleted."""
     if not statement.returning:
         return None
-    return run.returned(statement.returning, rows(), statement.target, statement.given)
+    return run.returned(statement, rows())
 
 
 def truncate(run: Running, statement: TruncateStatement) -> Written:

@@ -191,11 +191,7 @@ class Optimizer:
         return total if total.files_before else Deferred(reason, attempts)
 
     def _with_indexes(
-        self,
-        total: Optimized,
-        table: int | None,
-        attempts: int,
-        build: index_plan.Execute | None,
+        self, total: Optimized, table: int | None, attempts: int, build: index_plan.Execute | None
     ) -> Optimized | Deferred:
         total = with_renewed(total, self._plain.renew_indexes(table))
         try:

@@ -23,13 +23,7 @@ from siltstone.engine.commit.core import Core
 from siltstone.engine.commit.write_set import AdvancePart, AttachPart, Receipt, WriteSet
 from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.view import State, is_empty
-from siltstone.engine.write.bulk import (
-    BulkRows,
-    attach_part,
-    load_part,
-    refuse_living,
-    unique,
-)
+from siltstone.engine.write.bulk import BulkRows, attach_part, load_part, refuse_living, unique
 from siltstone.engine.write.stage_task import ATTACHED, stored_fields
 from siltstone.engine.write.submission import submit
 from siltstone.errors import ConflictError

@@ -88,10 +88,7 @@ def followed(
 
 
 def folded_bases(
-    view: View,
-    record: Record,
-    readers: Readers,
-    made: Mapping[str, Base] = MappingProxyType({}),
+    view: View, record: Record, readers: Readers, made: Mapping[str, Base] = MappingProxyType({})
 ) -> dict[str, Base]:
     """Return the bases of `record` that follow on those of the view, ready to find rows, by path.
 

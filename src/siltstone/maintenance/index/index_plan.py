@@ -40,7 +40,7 @@ So large segments are left alone until their neighbours have half of their rows.
 """
 LAG_SHARE, SEARCHED_LAG_SHARE = 0.2, 0.01
 """A merge builds what an index lacks from such shares of base on. A search looks at each row that
-an index of vectors or texts lacks, so these are few (`python -m bench.search upkeep`)."""
+an index of vectors or texts lacks, so these are few (ADR 58)."""
 _SEARCHED = ("vector", "fts")
 SHARE_ROWS, SHARES_MAX = 1 << 20, 4
 """A task that is shared out becomes at most so many, of at least so many rows each. They may come

@@ -193,11 +193,7 @@ class Indexer:
 
         def work(only: int | None, known: Record) -> CaughtUp | Deferred:
             return self._caught_up(
-                only,
-                known,
-                is_urgent=is_urgent,
-                attempts=attempts,
-                execute=execute,
+                only, known, is_urgent=is_urgent, attempts=attempts, execute=execute
             )
 
         return isolated(self._manifests, table, work, _either)
@@ -272,11 +268,7 @@ class Indexer:
         return bool(keys.uncovered) or (needs_order and bool(keys.in_order.uncovered))
 
     def _attempt(
-        self,
-        record: Record,
-        places: Sequence[_Place],
-        hopeless: set[str],
-        execute: Execute | None,
+        self, record: Record, places: Sequence[_Place], hopeless: set[str], execute: Execute | None
     ) -> CaughtUp:
         """Build and publish once."""
         cross(Failpoint.INDEX_AFTER_PLAN)
@@ -321,11 +313,7 @@ class Indexer:
         return recall_of(self._tables.reader.open(pin), task.spec)
 
     def _publish(
-        self,
-        record: Record,
-        places: Sequence[_Place],
-        built: Sequence[_Built],
-        job: Job,
+        self, record: Record, places: Sequence[_Place], built: Sequence[_Built], job: Job
     ) -> CaughtUp:
         """Put on the bases of the newest record what fits them; return what did."""
         fitting: list[_Built] = []

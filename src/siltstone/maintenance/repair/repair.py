@@ -65,11 +65,7 @@ class Repairer:
     """See the module."""
 
     def __init__(
-        self,
-        site: Site,
-        verifier: Verifier,
-        indexer: Indexer,
-        parts: PartCache | None = None,
+        self, site: Site, verifier: Verifier, indexer: Indexer, parts: PartCache | None = None
     ) -> None:
         """`parts` has copies of rows, which may be as damaged as the rows were."""
         self._parts = parts

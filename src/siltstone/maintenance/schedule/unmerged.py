@@ -19,7 +19,7 @@ from siltstone.engine.read.view import Generation, Levels, View
 MERGE_ROWS_MIN = 200_000
 MERGE_SHARE = 0.1
 """Of base. Uniform upserts write 2.26, 2.59, 2.94 and 3.70 bytes per byte of user data at merges of
-0.2, 0.1, 0.05 and 0.02 of a base of 1 M rows (`python -m bench.fold --share`)."""
+0.2, 0.1, 0.05 and 0.02 of a base of 1 M rows (ADR 45)."""
 MERGE_MEMORY_SHARE = 1 / 32
 MERGE_VECTORS_SHARE = 1 / 16
 """Less than a third of what finds rows may take, so they have room until the merge ends."""

@@ -26,7 +26,7 @@ def changed_keys(
     feeds: Feeds, name: str, some: KeyedReader, others: KeyedReader, first: int, last: int
 ) -> list[Key] | None:
     """Return the keys that changed in (first, last], in order; see the module."""
-    if not _has_same_columns(some, others):
+    if _columns(some) != _columns(others):
         return None
     try:
         upto, count = cut(feeds, name, first, last, CHANGES_MAX)
@@ -40,10 +40,6 @@ def changed_keys(
         for batch in _keys_of(part, feed.table_schema):
             found.update(codec.keys(batch))
     return in_key_order(found, codec)
-
-
-def _has_same_columns(some: KeyedReader, others: KeyedReader) -> bool:
-    return _columns(some) == _columns(others)
 
 
 def _columns(reader: KeyedReader) -> dict[int, pa.DataType]:

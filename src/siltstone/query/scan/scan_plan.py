@@ -224,12 +224,7 @@ class _ScanPlanner(msgspec.Struct, frozen=True):
         return None if rows is None else found
 
     def _pinned(
-        self,
-        opened: PinnedTable | Attached,
-        files: TaskFiles,
-        some: np.ndarray,
-        *,
-        are_kept: bool,
+        self, opened: PinnedTable | Attached, files: TaskFiles, some: np.ndarray, *, are_kept: bool
     ) -> Iterator[ScanTask]:
         """Plan the rows at the positions `some` (ascending), or, unless `are_kept`, all others."""
         for first, end in groups(opened.spans, self.rows_max, is_cut=self.wanted is None):

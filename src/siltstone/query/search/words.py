@@ -32,12 +32,7 @@ from siltstone.query.search.stored import Blocked, Stored, tied_at
 from siltstone.query.search.tally import Statistics, Tally, Wanted
 from siltstone.query.search.text_query import TextQuery, check_fuzzy, is_text, needs_index
 from siltstone.storage.tables.tables import TextAnalyzer
-from siltstone.storage.tables.values import (
-    IndexOption,
-    Span,
-    TextIndex,
-    WordsQuery,
-)
+from siltstone.storage.tables.values import IndexOption, Span, TextIndex, WordsQuery
 
 _MARGIN, _GROWTH, _ASKED_MAX = 128, 8, 100_000  # short texts often have like scores
 _TAKEN_ROWS = 4_096

@@ -21,22 +21,13 @@ from siltstone.errors import RequestError, TableNotFoundError
 from siltstone.formats.types.unfit_types import refuse_decimal256
 from siltstone.options import Options, SqlBounds
 from siltstone.process.spares import Spares
-from siltstone.query.sql.allowed import (
-    MADE_LENGTH_MAX,
-    TEXT_BYTES_MAX,
-    refuse_all_but_one_query,
-)
+from siltstone.query.sql.allowed import MADE_LENGTH_MAX, TEXT_BYTES_MAX, refuse_all_but_one_query
 from siltstone.query.sql.dataset import Scannable
 from siltstone.query.sql.frames import Variables, rows_of
 from siltstone.query.sql.names import Reads, lists_tables, reads_of
 from siltstone.query.sql.pages import paged
 from siltstone.query.sql.result import Result
-from siltstone.query.sql.searches import (
-    SearchCall,
-    Searched,
-    SearchedRows,
-    taken_out,
-)
+from siltstone.query.sql.searches import SearchCall, Searched, SearchedRows, taken_out
 from siltstone.query.sql.shielded import refuse_alike
 from siltstone.query.sql.statement import HUGEINT_KEY, Statement
 from siltstone.query.sql.taken.moments import PastName, moments_out, without_past

@@ -25,11 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from siltstone.engine.filter.nan_order import ranked
-from siltstone.errors import (
-    LimitError,
-    RequestError,
-    TableNotFoundError,
-)
+from siltstone.errors import LimitError, RequestError, TableNotFoundError
 from siltstone.formats.types import layouts
 from siltstone.options import SqlBounds
 from siltstone.process import deadline
@@ -138,11 +134,7 @@ class Statement:
     """See the module. One thread at a time."""
 
     def __init__(
-        self,
-        bounds: SqlBounds,
-        check: Callable[[], object],
-        names: Sequence[str],
-        spares: Spares,
+        self, bounds: SqlBounds, check: Callable[[], object], names: Sequence[str], spares: Spares
     ) -> None:
         """Take a DuckDB for one statement.
 
@@ -160,9 +152,7 @@ class Statement:
         self._datasets: dict[str, _WatchedDataset] = {}
         self._reader: pa.RecordBatchReader | None = None
         self._instance = lent(spares, bounds)
-        self._close_all: list[Callable[[], object]] = [
-            partial(give_back, self._instance, spares),
-        ]
+        self._close_all: list[Callable[[], object]] = [partial(give_back, self._instance, spares)]
         try:
             self.connection = self._instance.connection()
             self._close_all.append(self.connection.close)

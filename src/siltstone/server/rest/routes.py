@@ -75,14 +75,10 @@ def _route(method: str, path: str, role: Role, handler: Handler, **more: Any) ->
         (handler.__doc__ or "").partition("\n")[0].rstrip("."),
         request=asked,
         answer=None if answer in no_json else answer,
-        is_checked=_may_be_refused(asked),
+        # A body may have members that are not offered; `apply` is spared the look.
+        is_checked=asked not in {None, row_operations.ApplyRequest},
         **more,
     )
-
-
-def _may_be_refused(request: Any) -> bool:
-    """Say whether a body may have members that are not offered; `apply` is spared the look."""
-    return request is not None and request is not row_operations.ApplyRequest
 
 
 _post, _get = partial(_route, "POST"), partial(_route, "GET", takes=NOTHING)

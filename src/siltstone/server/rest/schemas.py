@@ -14,9 +14,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, field
 
 from siltstone.api.results import Status
-from siltstone.lance_namespace.specification.bodies import (
-    AnswerBody,
-)
+from siltstone.lance_namespace.specification.bodies import AnswerBody
 from siltstone.lance_namespace.specification.members import (
     Count,
     NotOffered,

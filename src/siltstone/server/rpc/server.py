@@ -88,9 +88,7 @@ class LocalServer:
         lane = Lane(LanePolicy())
         self.pipeline = Pipeline(wire, policy or rpc_policy(), executor, lane=lane)
         listener = ListenerPolicy(
-            name="siltstone-endpoint",
-            graceful_s=2,
-            sweep_every_s=max(0.05, min(idle_s / 4, 5.0)),
+            name="siltstone-endpoint", graceful_s=2, sweep_every_s=max(0.05, min(idle_s / 4, 5.0))
         )
         router = Router(rpc_use("/v1", served, self.sessions, self.pipeline))
         commits = Commits(served, self.sessions)

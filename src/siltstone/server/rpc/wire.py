@@ -20,13 +20,7 @@ import pyarrow as pa
 from starlette.responses import Response
 
 from siltstone import errors
-from siltstone.errors import (
-    ClosedError,
-    RequestError,
-    SiltstoneError,
-    UnavailableError,
-    in_words,
-)
+from siltstone.errors import ClosedError, RequestError, SiltstoneError, UnavailableError, in_words
 from siltstone.joined import protocol
 from siltstone.joined.values import decode, encode, error_fields, stream_of_bytes, too_large
 from siltstone.server.http.replies import JSON_TYPE, RETRY_AFTER, ByteSink, Pieces, Reply

@@ -23,9 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
-from pyspark.find_spark_home import (
-    _find_spark_home,  # pyright: ignore[reportPrivateUsage] - nothing public says it
-)
+from pyspark.find_spark_home import _find_spark_home  # pyright: ignore[reportPrivateUsage] - nothing public says it
 
 from siltstone.errors import UnavailableError
 from siltstone.paths import cache_of

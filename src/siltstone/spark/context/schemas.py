@@ -263,8 +263,12 @@ def with_not_null(kind: Any, given: spark.DataType) -> Any:
     """
     if isinstance(given, spark.StructType):
         members = [kind.field(place) for place in range(kind.num_fields)]
-        pairs = zip(members, given.fields, strict=True)
-        return pa.struct([_member(field, of).with_nullable(of.nullable) for field, of in pairs])
+        return pa.struct(
+            [
+                field.with_type(with_not_null(field.type, of.dataType)).with_nullable(of.nullable)
+                for field, of in zip(members, given.fields, strict=True)
+            ]
+        )
     if isinstance(given, spark.ArrayType):
         inner = with_not_null(kind.value_type, given.elementType)
         return pa.list_(kind.value_field.with_type(inner))
@@ -272,10 +276,6 @@ def with_not_null(kind: Any, given: spark.DataType) -> Any:
         inner = with_not_null(kind.item_type, given.valueType)
         return pa.map_(kind.key_field, kind.item_field.with_type(inner))
     return kind
-
-
-def _member(field: pa.Field, given: spark.StructField) -> pa.Field:
-    return field.with_type(with_not_null(field.type, given.dataType))
 
 
 def _comes_back(field: spark.StructField) -> bool:

@@ -33,6 +33,26 @@ class Ended(Exception):
     """The JVM closed the connection."""
 
 
+class OfStore(msgspec.Struct, tag_field="op", forbid_unknown_fields=True):
+    """A request about a table of a store, by the store's path or URL."""
+
+    uri: str
+    table: str
+
+
+class OfApplication(OfStore):
+    """One whose answer depends on what an application read; it is the folder of its driver."""
+
+    application: str
+
+
+class OfPin(msgspec.Struct, tag_field="op", forbid_unknown_fields=True):
+    """A request about a table of a pinned store."""
+
+    token: str
+    table: str
+
+
 class TakePin(msgspec.Struct, tag_field="op", tag="pin", forbid_unknown_fields=True):
     """Pin a store under a token: at `seq`, a `version` (seq or tag), a time, or now.
 
@@ -60,39 +80,29 @@ class ListNames(msgspec.Struct, tag_field="op", tag="list", forbid_unknown_field
     namespace: list[str]
 
 
-class LoadTable(msgspec.Struct, tag_field="op", tag="load", forbid_unknown_fields=True):
-    token: str
-    table: str
+class LoadTable(OfPin, tag="load"):
+    """What a table is: its columns and its key."""
 
 
-class MeasureTable(msgspec.Struct, tag_field="op", tag="measure", forbid_unknown_fields=True):
+class MeasureTable(OfPin, tag="measure"):
     """How many rows a table has, and what a read of it is called: only reads ask, not writes."""
 
-    token: str
-    table: str
 
-
-class AskFilters(msgspec.Struct, tag_field="op", tag="filters", forbid_unknown_fields=True):
+class AskFilters(OfPin, tag="filters"):
     """Which predicates, each as JSON in a text, the store answers exactly as Spark would."""
 
-    token: str
-    table: str
     predicates: list[str]
 
 
-class TellRead(msgspec.Struct, tag_field="op", tag="tell", forbid_unknown_fields=True):
+class TellRead(OfPin, tag="tell"):
     """Record that an application reads a table; `application` is the folder of its driver."""
 
-    token: str
-    table: str
     application: str
 
 
-class PlanScan(msgspec.Struct, tag_field="op", tag="plan", forbid_unknown_fields=True):
+class PlanScan(OfPin, tag="plan"):
     """The tasks of a scan; each has with it what records the read (see `TellRead`)."""
 
-    token: str
-    table: str
     application: str
     columns: list[str]
     filters: list[str]
@@ -112,7 +122,7 @@ class ReadTasks(msgspec.Struct, tag_field="op", tag="read", forbid_unknown_field
     maps: bool
 
 
-class PlanWrite(msgspec.Struct, tag_field="op", tag="plan_write", forbid_unknown_fields=True):
+class PlanWrite(OfApplication, tag="plan_write"):
     """The job of a statement that writes rows of a Spark schema, JSON, into a table.
 
     `options`: those of the statement. `insert`: what an INSERT without an option does to a table
@@ -122,11 +132,8 @@ class PlanWrite(msgspec.Struct, tag_field="op", tag="plan_write", forbid_unknown
     `retries`: how often the session lets a commit be tried again.
     """
 
-    uri: str
-    table: str
     columns: str
     options: dict[str, str]
-    application: str
     insert: str
     overwrites: bool = False
     id: int | None = None
@@ -212,24 +219,19 @@ class CallProcedure(msgspec.Struct, tag_field="op", tag="call", forbid_unknown_f
     application: str
 
 
-class ReadMetadata(msgspec.Struct, tag_field="op", tag="metadata", forbid_unknown_fields=True):
+class ReadMetadata(OfPin, tag="metadata"):
     """A metadata table: its columns, and `with_rows` its rows in the payload.
 
     `is_past`: a version or a time of it is asked for.
     """
 
-    token: str
-    table: str
     is_past: bool
     with_rows: bool
 
 
-class CreateTable(msgspec.Struct, tag_field="op", tag="create", forbid_unknown_fields=True):
+class CreateTable(OfApplication, tag="create"):
     """Make an empty table with the columns of a Spark schema, JSON; it may replace one."""
 
-    uri: str
-    table: str
-    application: str
     columns: str
     primary_key: list[str]
     replaces: bool
@@ -243,62 +245,45 @@ class ColumnStep(msgspec.Struct, forbid_unknown_fields=True):
     to: str = ""
 
 
-class AlterTable(msgspec.Struct, tag_field="op", tag="alter", forbid_unknown_fields=True):
-    uri: str
-    table: str
-    application: str
+class AlterTable(OfApplication, tag="alter"):
     changes: list[ColumnStep]
 
 
-class RenameTable(msgspec.Struct, tag_field="op", tag="rename", forbid_unknown_fields=True):
-    uri: str
-    table: str
-    application: str
+class RenameTable(OfApplication, tag="rename"):
     to: str
 
 
-class DropTable(msgspec.Struct, tag_field="op", tag="drop", forbid_unknown_fields=True):
-    uri: str
-    table: str
-    application: str
+class DropTable(OfApplication, tag="drop"):
+    """Drop a table."""
 
 
-class DeleteMatching(msgspec.Struct, tag_field="op", tag="delete", forbid_unknown_fields=True):
+class DeleteMatching(OfApplication, tag="delete"):
     """Delete the rows that match SQL of the store; None: all."""
 
-    uri: str
-    table: str
-    application: str
     id: int
     filter: str | None
 
 
-class PlanSink(msgspec.Struct, tag_field="op", tag="plan_sink", forbid_unknown_fields=True):
+class PlanSink(OfApplication, tag="plan_sink"):
     """The job of a batch of a stream that writes rows of a Spark schema, JSON, into a table.
 
     `options`, `application`, `id`: as of `PlanWrite`; `query`: the id of the query. `start`: what
     the answer to the run's first batch had.
     """
 
-    uri: str
-    table: str
     columns: str
     options: dict[str, str]
-    application: str
     overwrites: bool
     id: int
     query: str
     start: Start | None = None
 
 
-class DescribeFeed(msgspec.Struct, tag_field="op", tag="feed", forbid_unknown_fields=True):
+class DescribeFeed(OfStore, tag="feed"):
     """The columns of the stream of a table's changes."""
 
-    uri: str
-    table: str
 
-
-class FeedStep(msgspec.Struct, tag_field="op", tag="feed_step", forbid_unknown_fields=True):
+class FeedStep(OfStore, tag="feed_step"):
     """A step of a run of a query that reads changes as columns of a Spark schema, JSON.
 
     `token` names the run, and `run` is what it has decided, as the last answer had it. Offsets are
@@ -306,8 +291,6 @@ class FeedStep(msgspec.Struct, tag_field="op", tag="feed_step", forbid_unknown_f
     """
 
     token: str
-    uri: str
-    table: str
     options: dict[str, str]
     columns: str
     step: Literal["limit", "initial", "target", "latest", "newest", "plan", "commit", "stop"]
@@ -325,26 +308,22 @@ class ChangeBound(msgspec.Struct, forbid_unknown_fields=True):
     inclusive: bool = True
 
 
-class FindChanges(msgspec.Struct, tag_field="op", tag="changes", forbid_unknown_fields=True):
+class FindChanges(OfStore, tag="changes"):
     """A range of the changes of a table; without an `end` up to the seq of the pin.
 
     `dedup`, `updates`: what Spark is to make of the changes, by its names.
     """
 
     token: str
-    uri: str
-    table: str
     start: ChangeBound | None
     end: ChangeBound | None
     dedup: str
     updates: bool
 
 
-class PlanChanges(msgspec.Struct, tag_field="op", tag="plan_changes", forbid_unknown_fields=True):
+class PlanChanges(OfStore, tag="plan_changes"):
     """The tasks of the changes (since, until], as columns of a Spark schema, JSON."""
 
-    uri: str
-    table: str
     columns: str
     since: int
     until: int

@@ -57,6 +57,7 @@ from siltstone.spark.daemon.messages import (
     ReadMetadata,
     ReadTasks,
     ReleasePins,
+    Request,
     TakePin,
     TellRead,
     WriteRows,
@@ -71,6 +72,8 @@ from siltstone.spark.writes.writer import BatchWriter
 
 _WAITING_MAX = 128
 _CREDENTIALS = struct.Struct("3i")
+_OF_A_STORE = (PlanWrite, PlanSink, DescribeFeed, FindChanges, PlanChanges, FeedStep)
+"""What names a store, and is answered without its path."""
 
 
 class CatalogServer:
@@ -114,6 +117,15 @@ class CatalogServer:
                 while True:
                     connection.answer_next()
 
+    def admit(self, request: Request) -> None:
+        """Refuse a request about a store that its catalog may not name.
+
+        Raises:
+            RequestError, UnavailableError: As `Roots.path_of`.
+        """
+        if isinstance(request, _OF_A_STORE):
+            self._roots.path_of(request.uri)
+
     def names(self, asked: ListNames) -> dict[str, object]:
         """Return what lies in a namespace now."""
         with kept(self._roots.path_of(asked.uri)) as store, store.snapshot() as snapshot:
@@ -149,10 +161,7 @@ class CatalogServer:
     def metadata(self, asked: ReadMetadata) -> LocalRows | None:
         """Return a metadata table; None: there is none of that name."""
         found = metadata.read(
-            self.pins.of(asked.token),
-            asked.table,
-            is_past=asked.is_past,
-            with_rows=asked.with_rows,
+            self.pins.of(asked.token), asked.table, is_past=asked.is_past, with_rows=asked.with_rows
         )
         return None if found is None else LocalRows.of(found)
 
@@ -167,36 +176,6 @@ class CatalogServer:
         """Record a read for later overwrites of the application."""
         tables.told(self.pins.of(asked.token), asked.table, asked.application).tell()
         return {}
-
-    def plan_write(self, asked: PlanWrite) -> bytes:
-        """Begin the job of a statement that writes."""
-        self._roots.path_of(asked.uri)
-        return pickle.dumps(writing.plan(asked))
-
-    def plan_sink(self, asked: PlanSink) -> writing.SinkJob:
-        """Begin the job of a batch of a stream."""
-        self._roots.path_of(asked.uri)
-        return writing.plan_sink(asked)
-
-    def feed(self, asked: DescribeFeed) -> dict[str, object]:
-        """Describe the stream of a table's changes."""
-        self._roots.path_of(asked.uri)
-        return feeds.describe(asked)
-
-    def changes(self, asked: FindChanges) -> dict[str, object]:
-        """Describe a range of the changes of a table."""
-        self._roots.path_of(asked.uri)
-        return feeds.find(asked, self.pins.of(asked.token).seq)
-
-    def plan_changes(self, asked: PlanChanges) -> tuple[dict[str, object], list[bytes]]:
-        """Cut a range of changes into tasks."""
-        self._roots.path_of(asked.uri)
-        return feeds.plan(asked)
-
-    def feed_step(self, asked: FeedStep) -> tuple[dict[str, object], list[bytes]]:
-        """Take a step of a run of a query that reads changes."""
-        self._roots.path_of(asked.uri)
-        return self.runs.take(asked)
 
     def define(self, asked: Definition) -> dict[str, object]:
         """Make, change or drop a table, or delete rows of one."""
@@ -225,8 +204,8 @@ class Connection:
             MeasureTable: server.measure,
             AskFilters: server.filters,
             TellRead: server.tell,
-            DescribeFeed: server.feed,
-            FindChanges: server.changes,
+            DescribeFeed: feeds.describe,
+            FindChanges: lambda asked: feeds.find(asked, server.pins.of(asked.token).seq),
             **dict.fromkeys(get_args(Definition), server.define),
         }
         self._with_payload: dict[type, Callable[[Any, bytes], None]] = {
@@ -234,13 +213,13 @@ class Connection:
             ReadMetadata: lambda asked, _payload: self._rows(server.metadata(asked)),
             ReadTasks: self._read,
             PlanScan: self._plan,
-            PlanWrite: self._plan_write,
+            PlanWrite: lambda asked, _payload: self._packed({}, writing.plan(asked)),
             WriteRows: self._write,
             CommitWrite: self._commit,
             AbortWrite: self._abort,
             PlanSink: self._plan_sink,
-            FeedStep: self._feed_step,
-            PlanChanges: self._plan_changes,
+            FeedStep: lambda asked, _payload: channel.answer(*server.runs.take(asked)),
+            PlanChanges: lambda asked, _payload: channel.answer(*feeds.plan(asked)),
         }
 
     def answer_next(self) -> None:
@@ -251,6 +230,7 @@ class Connection:
         """
         try:
             request, payload = self._channel.request()
+            self._server.admit(request)
             serve = self._with_payload.get(type(request))
             if serve is not None:
                 serve(request, payload)
@@ -275,13 +255,10 @@ class Connection:
         rows, packed = tables.cut(self._server.pins.of(asked.token), asked)
         self._channel.answer({"rows": rows, "sizes": [len(p) for p in packed]}, packed)
 
-    def _plan_write(self, asked: PlanWrite, _payload: bytes) -> None:
-        self._channel.answer({}, [self._server.plan_write(asked)])
-
     def _write(self, asked: WriteRows, payload: bytes) -> None:
         job: BatchWriter | writing.SinkJob = pickle.loads(payload)  # noqa: S301 - see the module
         written = writing.staged(job, self._channel, asked)
-        self._channel.answer({"rows": written.staged.rows}, [pickle.dumps(written)])
+        self._packed({"rows": written.staged.rows}, written)
 
     def _commit(self, asked: CommitWrite, payload: bytes) -> None:
         writing.commit(asked, payload)
@@ -292,14 +269,11 @@ class Connection:
         self._channel.answer({})
 
     def _plan_sink(self, asked: PlanSink, _payload: bytes) -> None:
-        job = self._server.plan_sink(asked)
-        self._channel.answer({"start": job.start}, [pickle.dumps(job)])
+        job = writing.plan_sink(asked)
+        self._packed({"start": job.start}, job)
 
-    def _feed_step(self, asked: FeedStep, _payload: bytes) -> None:
-        self._channel.answer(*self._server.feed_step(asked))
-
-    def _plan_changes(self, asked: PlanChanges, _payload: bytes) -> None:
-        self._channel.answer(*self._server.plan_changes(asked))
+    def _packed(self, head: dict[str, object], work: object) -> None:
+        self._channel.answer(head, [pickle.dumps(work)])
 
     def _read(self, asked: ReadTasks, payload: bytes) -> None:
         schema = StructType.fromJson(json.loads(asked.columns))

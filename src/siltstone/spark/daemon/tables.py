@@ -75,10 +75,7 @@ def measure(snapshot: LocalSnapshot, name: str, newest: int) -> dict[str, object
     """
     columns = [_narrowest(snapshot[name].schema)]
     tasks = list(snapshot.scan_tasks(name, columns, rows_max=LIMIT_TASK_ROWS))
-    return {
-        "said": name_of_read(snapshot, name, tasks, newest),
-        "rows": snapshot[name].count(),
-    }
+    return {"said": name_of_read(snapshot, name, tasks, newest), "rows": snapshot[name].count()}
 
 
 def answered(snapshot: LocalSnapshot, name: str, predicates: Sequence[str]) -> list[str | None]:

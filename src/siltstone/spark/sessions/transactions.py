@@ -23,12 +23,7 @@ from siltstone.errors import ClosedError, RequestError, SchemaMismatchError, not
 from siltstone.spark.context import stores
 from siltstone.spark.context.application import of_session
 from siltstone.spark.context.descriptions import described
-from siltstone.spark.context.options import (
-    AUTO,
-    MERGES,
-    MergeWhen,
-    WriteOptions,
-)
+from siltstone.spark.context.options import AUTO, MERGES, MergeWhen, WriteOptions
 from siltstone.spark.context.workers import one_sentence, sealed
 from siltstone.spark.writes import automatic_merge
 from siltstone.spark.writes.staging import FramePiece, StageJob, Token, commit, plan, tidy

@@ -388,11 +388,7 @@ class _LostRace(Exception):
 
 
 def _attempt(
-    db: Store,
-    jobs: Sequence[StageJob],
-    token: Token,
-    claim: int | None,
-    read: StatementRead | None,
+    db: Store, jobs: Sequence[StageJob], token: Token, claim: int | None, read: StatementRead | None
 ) -> Transaction:
     # Rows that come into a replaced range after the snapshot would be left next to the new ones.
     replaces = any(job.piece.replaced is not None for job in jobs)

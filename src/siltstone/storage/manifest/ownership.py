@@ -58,13 +58,7 @@ class Ownership:
     """The right to append to the WAL of one store, until `release` or the end of the process."""
 
     def __init__(
-        self,
-        files: Files,
-        root: Path,
-        lock: Lock,
-        *,
-        will_serve: bool = False,
-        ends: bool = False,
+        self, files: Files, root: Path, lock: Lock, *, will_serve: bool = False, ends: bool = False
     ) -> None:
         self.root = root
         self._files, self._lock, self._will_serve = files, lock, will_serve
@@ -234,12 +228,7 @@ os.register_at_fork(after_in_child=_registry.__init__)
 
 
 def own(
-    files: Files,
-    root: Path,
-    *,
-    force: bool = False,
-    will_serve: bool = False,
-    ends: bool = False,
+    files: Files, root: Path, *, force: bool = False, will_serve: bool = False, ends: bool = False
 ) -> Ownership:
     """Take the ownership of the store at `root`, an existing directory, without waiting.
 

@@ -214,11 +214,7 @@ def _walk_back(
 
 
 def _behind(
-    files: Files,
-    directory: Path,
-    old: tuple[Stretch, ...],
-    newest: SegmentHeader,
-    known: Confirmed,
+    files: Files, directory: Path, old: tuple[Stretch, ...], newest: SegmentHeader, known: Confirmed
 ) -> tuple[tuple[Stretch, ...], Position] | None:
     """Return the older stretches, and where the newest segment starts, behind a place.
 

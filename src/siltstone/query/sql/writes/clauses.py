@@ -5,7 +5,7 @@ from __future__ import annotations
 from siltstone.errors import RequestError
 from siltstone.query.sql.shielded import folded
 from siltstone.query.sql.writes.constants import constant_of
-from siltstone.query.sql.writes.statements import Assignment, Returning, Target, ValueText
+from siltstone.query.sql.writes.statements import Assignment, Expressions, Target, ValueText
 from siltstone.query.sql.writes.words import Words
 
 _BEHIND_A_TABLE = {
@@ -111,7 +111,7 @@ def _excluded(words: Words) -> str:
     return names[2] if is_one else ""
 
 
-def returning_of(words: Words) -> Returning:
+def returning_of(words: Words) -> Expressions:
     """Return the expressions behind RETURNING.
 
     Raises:

@@ -107,15 +107,11 @@ def _of(*kinds: type) -> Callable[[Any, Any], Any]:
 def _whole(value: Any, kind: Any) -> Any:
     if type(value) is not int:
         raise UnclearError
-    bits = kind.bit_width
-    low, high = (0, 1 << bits) if pa.types.is_unsigned_integer(kind) else _signed(bits)
-    if not low <= value < high:
+    half = 1 << (kind.bit_width - 1)
+    low = 0 if pa.types.is_unsigned_integer(kind) else -half
+    if not low <= value < low + 2 * half:
         raise UnclearError
     return value
-
-
-def _signed(bits: int) -> tuple[int, int]:
-    return -(1 << (bits - 1)), 1 << (bits - 1)
 
 
 def _floating(value: Any, _: Any) -> Any:

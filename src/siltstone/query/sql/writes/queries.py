@@ -181,11 +181,7 @@ def from_source(
     places = [quoted(f"_{place} of source") for place in range(len(names))]
     rest = f"* EXCLUDE ({', '.join(places)})"
     return Values(
-        columns,
-        tuple(places),
-        f"FROM ({query}) AS q({', '.join(places)})",
-        given,
-        also=(rest,),
+        columns, tuple(places), f"FROM ({query}) AS q({', '.join(places)})", given, also=(rest,)
     )
 
 

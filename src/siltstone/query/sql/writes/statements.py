@@ -49,8 +49,8 @@ class Assignment:
     value: ValueText
 
 
-Returning: TypeAlias = tuple[str, ...]
-"""The expressions that a statement returns of the rows that it wrote."""
+Expressions: TypeAlias = tuple[str, ...]
+"""What a statement returns of the rows that it wrote."""
 
 
 class OnConflict(Enum):
@@ -80,7 +80,7 @@ class InsertStatement:
     """The columns behind ON CONFLICT."""
     sets: tuple[Assignment, ...] = ()
     where: str = ""
-    returning: Returning = ()
+    returning: Expressions = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class UpdateStatement:
     sources: str = ""
     where: str = ""
     condition: Condition | None = None
-    returning: Returning = ()
+    returning: Expressions = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class DeleteStatement:
     sources: str = ""
     where: str = ""
     condition: Condition | None = None
-    returning: Returning = ()
+    returning: Expressions = ()
 
 
 class When(Enum):
@@ -155,7 +155,7 @@ class MergeStatement:
     on: str
     using: tuple[str, ...]
     clauses: tuple[Clause, ...]
-    returning: Returning = ()
+    returning: Expressions = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,9 +257,8 @@ class DropIndexStatement:
     may_lack: bool = False
 
 
-Change: TypeAlias = (
-    InsertStatement | UpdateStatement | DeleteStatement | MergeStatement | TruncateStatement
-)
+Returning: TypeAlias = InsertStatement | UpdateStatement | DeleteStatement | MergeStatement
+Change: TypeAlias = Returning | TruncateStatement
 Definition: TypeAlias = CreateStatement | DropStatement | AlterStatement
 IndexStatement: TypeAlias = CreateIndexStatement | DropIndexStatement
 

@@ -50,11 +50,7 @@ def roll_back(
     """
     if (seq is None) == (tag is None):
         raise RequestError("rollback_to takes a seq or a tag: where the table goes back to")
-    with (
-        kept(path) as reader,
-        reader.snapshot() as now,
-        reader.snapshot(seq=seq, tag=tag) as past,
-    ):
+    with kept(path) as reader, reader.snapshot() as now, reader.snapshot(seq=seq, tag=tag) as past:
         _require_same(past, now, table)
         done = _committed(uri, table, now[table].id, past.seq, now.seq)
         teller = of_process({APPLICATION: application})

@@ -27,13 +27,7 @@ from siltstone.storage.lance.files.point_reads import PointReads
 from siltstone.storage.lance.read.pinned_search import LanceSearch
 from siltstone.storage.lance.read.version import LanceVersion
 from siltstone.storage.tables import staging
-from siltstone.storage.tables.values import (
-    POSITION,
-    WORN_RATIO,
-    PartId,
-    Segment,
-    Span,
-)
+from siltstone.storage.tables.values import POSITION, WORN_RATIO, PartId, Segment, Span
 from siltstone.units import require
 
 _ADDRESS = "_rowaddr"

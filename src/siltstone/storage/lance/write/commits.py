@@ -34,13 +34,7 @@ from siltstone.storage.lance.files.staged_catalog import (
 from siltstone.storage.lance.read.pinned import LancePinned
 from siltstone.storage.tables import base_numbers, staging
 from siltstone.storage.tables.promotion import public_name
-from siltstone.storage.tables.values import (
-    NO_FILES,
-    Batches,
-    Entries,
-    Seqs,
-    StagedFiles,
-)
+from siltstone.storage.tables.values import NO_FILES, Batches, Entries, Seqs, StagedFiles
 from siltstone.units import require
 
 
@@ -103,13 +97,7 @@ class LanceCommits:
         return StagedCatalog(location, self._files, versions)
 
     def commit(
-        self,
-        pin: Pin,
-        operations: Iterable[Any],
-        added: Entries,
-        *,
-        rows: int,
-        hides: bool = False,
+        self, pin: Pin, operations: Iterable[Any], added: Entries, *, rows: int, hides: bool = False
     ) -> Pin:
         """Put changes on a pin in one transaction; `added` are their files, `rows` what is left.
 

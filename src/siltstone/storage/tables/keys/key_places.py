@@ -192,10 +192,7 @@ class PinnedKeys:
         return int((wanted & ~has).sum()), wrong
 
     def _codes(
-        self,
-        serving: Serving[Any],
-        codec: KeyCodec,
-        codes_of: Callable[[ByteKeys], Codes] | None,
+        self, serving: Serving[Any], codec: KeyCodec, codes_of: Callable[[ByteKeys], Codes] | None
     ) -> tuple[Codes, np.ndarray, np.ndarray]:
         """Return by position: the code, if a run covers the part; whether; and whether it lives.
 

@@ -114,12 +114,7 @@ class OpenOrdered:
 
 
 def write_ordered(
-    files: Files,
-    root: Path,
-    path: str,
-    blocks: Iterable[OrderedEntries],
-    *,
-    parts: Iterable[int],
+    files: Files, root: Path, path: str, blocks: Iterable[OrderedEntries], *, parts: Iterable[int]
 ) -> tuple[KeyRun, InventoryFile]:
     """Write a run and sync its bytes, not its name; `blocks` ascend, from one to the next.
 

@@ -1,1 +1,0 @@
-"""Fold: what merges write, and what readers notice of them; `python -m bench.fold --help`."""
