@@ -3,6 +3,8 @@
 Each application here is served by uvicorn.
 """
 
+import asyncio
+import contextlib
 import socket
 import threading
 from collections.abc import Generator, Iterator
@@ -15,6 +17,7 @@ from fastapi.responses import StreamingResponse
 
 import siltstone as st
 from siltstone import web
+from siltstone.local.transaction import LocalTransaction
 from tests.web.serving import served
 from tests.web.shop import add_one, app_of, count
 
@@ -317,3 +320,67 @@ def test_a_test_gives_the_application_a_store_in_memory(db: st.Store) -> None:
         with served(app) as url:
             assert httpx.post(f"{url}/orders").json() == 6
     assert count(db) == 0
+
+
+async def _asked(app: FastAPI) -> None:
+    """Send an application one request, as a server does that does not read the answer."""
+    scope = {"type": "http", "method": "POST", "path": "/orders", "query_string": b""}
+    scope |= {"headers": [], "http_version": "1.1", "scheme": "http", "root_path": ""}
+
+    async def receive() -> dict[str, object]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(_: object) -> None:
+        return
+
+    await app(scope, receive, send)
+
+
+def test_a_request_that_is_cancelled_before_its_commit_changes_nothing(db: st.Store) -> None:
+    app = FastAPI()
+
+    async def main() -> None:
+        is_within = asyncio.Event()
+
+        @app.post("/orders")
+        async def add(tx: Annotated[st.Transaction, web.transaction(db)]) -> None:
+            add_one(tx)
+            is_within.set()
+            await asyncio.Event().wait()
+
+        asking = asyncio.create_task(_asked(app))
+        await is_within.wait()
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+
+    asyncio.run(main())
+    assert count(db) == 0
+    assert db.status().open_transactions == 0
+
+
+def test_a_request_that_is_cancelled_within_its_commit_waits_for_its_end(
+    db: st.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the transaction would be rolled back by one thread while another one commits it."""
+    within, go_on = threading.Event(), threading.Event()
+    commit = LocalTransaction.commit
+
+    def slow(tx: LocalTransaction) -> Any:
+        within.set()
+        assert go_on.wait(60)
+        return commit(tx)
+
+    async def main() -> None:
+        asking = asyncio.create_task(_asked(app_of(db, add_one)))
+        await asyncio.to_thread(within.wait)
+        asking.cancel()
+        await asyncio.sleep(0)  # it is told
+        go_on.set()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asking
+
+    monkeypatch.setattr(LocalTransaction, "commit", slow)
+    asyncio.run(main())
+    assert count(db) == 1
+    assert db.status().open_transactions == 0

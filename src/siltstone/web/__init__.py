@@ -3,6 +3,7 @@
     transaction   a dependency of FastAPI        begin     a block in a handler of Starlette
     RetryRoute    a route class of FastAPI       Retries   middleware: the same for any route
     snapshot      a dependency that reads        answer    errors of siltstone as answers
+    WorkerStore   the store of one worker process, connected again when its owner has gone
 
 The frameworks are the application's own: siltstone asks for none of them. See docs/web.md.
 """
@@ -13,6 +14,7 @@ from siltstone.web.answers import answer
 from siltstone.web.dependencies import snapshot, transaction
 from siltstone.web.retries import Retries
 from siltstone.web.transactions import begin
+from siltstone.web.worker_store import WorkerStore
 
 if TYPE_CHECKING:
     from siltstone.web.retry_route import RetryRoute
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Retries",
     "RetryRoute",
+    "WorkerStore",
     "answer",
     "begin",
     "snapshot",

@@ -21,6 +21,7 @@ from siltstone.errors import SiltstoneError
 from siltstone.web.answers import refusal_of
 from siltstone.web.threads import called, ended
 from siltstone.web.transactions import begin
+from siltstone.web.worker_store import WorkerStore
 
 Given = Store | Callable[..., Any]
 """A store, or a dependency of FastAPI that returns one."""
@@ -40,11 +41,12 @@ def transaction(store: Given, **options: Any) -> Any:
     from fastapi import Depends  # noqa: PLC0415 - the application's own
 
     needed = Depends(_getter(store))
+    worker = store if isinstance(store, WorkerStore) else None
 
     async def begun(
         connection: HTTPConnection, found: Store = needed
     ) -> AsyncGenerator[Transaction]:
-        async with begin(connection, found, **options) as tx:
+        async with begin(connection, found, worker=worker, **options) as tx:
             yield tx
 
     return Depends(begun, scope="function")
@@ -81,7 +83,7 @@ def _getter(store: Given) -> Callable[..., Any]:
     if not isinstance(store, Store):
         return store
 
-    async def given() -> Store:
+    async def given() -> Store:  # on the event loop: it needs no thread
         return store
 
     return given
