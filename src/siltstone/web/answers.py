@@ -61,7 +61,7 @@ async def answer(request: Request, error: Exception) -> Response:  # noqa: ARG00
     """Answer a request whose handler raised an error of siltstone outside of a transaction.
 
     Raises:
-        Exception: `error`, if it is none that a client can act on.
+        Exception: `error`, if a client can do nothing about it.
     """
     refusal = refusal_of(error)
     if refusal is None:

@@ -24,7 +24,7 @@ _waits: RunVar[CapacityLimiter] = RunVar("siltstone_web_waits")
 
 
 async def called(work: Callable[[], T]) -> T:
-    """Return what `work` returns; whoever cancels this waits for its end."""
+    """Return what `work` returns; a caller that is cancelled waits for its end."""
     return await run_sync(work, limiter=_of(_calls, CALLS_MAX))
 
 
