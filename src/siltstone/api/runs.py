@@ -36,6 +36,8 @@ class TurnsTaken(Protocol):
 class TurnLines(TurnsTaken, Protocol):
     """Where a run takes turns: `turns.TableTurns`, or those of an owner in another process."""
 
+    def take(self, table: str, *, thread: int | None = None) -> Any | None: ...
+
     @property
     def closed(self) -> frozenset[str]: ...
 

@@ -172,6 +172,13 @@ class ConnectionPool:
         self.hello = hello
         return made
 
+    def wait_at_most(self, seconds: float) -> None:
+        """Take an owner that is silent for so long for gone, from the next calls on."""
+        with self._lock:
+            self._answer_timeout_s = seconds
+            for connection in self._idle:
+                connection.wait_at_most(seconds)
+
     def check(self) -> None:
         """Refuse a pool that is closed or was inherited by a fork."""
         if self.refusal is not None:

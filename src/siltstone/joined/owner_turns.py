@@ -44,10 +44,13 @@ class OwnerTurns:
         """The tables that the owner said last are closed."""
         return self._pool.closed if self._pool.has_closed else UNHEARD
 
-    def take(self, table: str) -> OwnerTurn | None:
-        """Take the turn of a table; None: it did not come here in time."""
+    def take(self, table: str, *, thread: int | None = None) -> OwnerTurn | None:
+        """Take the turn of a table; None: it did not come here in time.
+
+        `thread`: As for `TableTurns.take_all`.
+        """
         end_s = time.monotonic() + WAIT_S
-        here = self._here.take(table)
+        here = self._here.take(table, thread=thread)
         if here is None:
             return None
         try:

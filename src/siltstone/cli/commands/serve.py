@@ -9,14 +9,21 @@ import stat
 import sys
 import threading
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from siltstone.cli.arguments import LocalDb
 from siltstone.cli.exits import UsageError
 from siltstone.cli.sessions import note, opened, path_of
-from siltstone.errors import RequestError
+from siltstone.errors import RequestError, SiltstoneError
+
+if TYPE_CHECKING:
+    from siltstone.api.serving import Service
+    from siltstone.store import Store
+
+ANSWER_TIMEOUT_S = 10.0
+"""How long the server may take to say that it is ready."""
 
 Host = Annotated[str, typer.Option(help="The address to listen on.")]
 Port = Annotated[
@@ -60,7 +67,11 @@ def serve(
 
     The server reads access tokens from the file and from $SILTSTONE_SERVER_TOKENS. Without access
     tokens it listens only on loopback addresses, and every user of this machine may do everything.
+
+    As a service of systemd (Type=notify) it says when it answers and when it ends, and that it
+    lives, while the store answers.
     """
+    from siltstone.cli.systemd import Systemd
     from siltstone.server.rest.tokens import tokens_from
 
     path_of(db, "serve")
@@ -68,6 +79,7 @@ def serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     found = tokens_from(tokens, os.environ)
+    systemd = Systemd(os.environ, note)
     options = {"force": True} if force else {}  # else as siltstone.toml says
     with opened(db, **options) as store:
         store.serve_local()  # first: processes that join see that it will serve
@@ -83,10 +95,37 @@ def serve(
         print(service.url, flush=True)
         count = len(found) or "no"
         note(f"serving {store.path} with {count} access tokens; stop with Ctrl-C or SIGTERM")
+        systemd.ready(f"serving {store.path} at {service.url}")
         with contextlib.closing(service):  # before the store: running requests are still answered
-            stop.wait()
+            with systemd.watching(lambda: answers(store, service)):
+                stop.wait()
+            systemd.stopping()
             note("finishing running requests, rolling back open transactions")
         store.close(upkeep=False)  # who stops a service does not wait for what is not urgent
+
+
+def answers(store: Store, service: Service) -> bool:
+    """Say whether the store can be read, and its server answers that it takes writes.
+
+    A server with too many connections (429) lives, too.
+    """
+    import ssl
+    from urllib.error import HTTPError
+    from urllib.request import HTTPSHandler, ProxyHandler, build_opener
+
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # it is our own
+    opener = build_opener(ProxyHandler({}), HTTPSHandler(context=context))
+    try:
+        with store.snapshot() as now:
+            now.tables()
+        with opener.open(f"{service.url}/readyz", timeout=ANSWER_TIMEOUT_S):
+            return True
+    except HTTPError as refused:
+        with refused:
+            return refused.code == 429
+    except (OSError, SiltstoneError):
+        return False
 
 
 def token(
