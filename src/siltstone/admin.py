@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from siltstone.arguments import flag_of
+from siltstone.bucket_url import BucketUrl, is_bucket_url
 from siltstone.choices import IndexKind, IndexOptions
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.read.moment import time_us_of
@@ -43,7 +44,6 @@ from siltstone.open.parts import Owner
 from siltstone.options import Options, StoreOptions, resolve
 from siltstone.paths import root_of
 from siltstone.storage.manifest.ownership import recovered_epoch
-from siltstone.storage.objects.bucket_url import BucketUrl, is_bucket_url
 from siltstone.storage.wal.reserve import Reserve
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from siltstone.errors import (
     UnsupportedFormatError,
 )
 from siltstone.formats import bucket as formats
-from siltstone.maintenance.backup.bucket import Bucket
 from siltstone.maintenance.backup.sent_records import SentRecords
+from siltstone.storage.bucket.bucket import Bucket
 from siltstone.storage.files.files import RealFiles
 from siltstone.storage.manifest.manifest_store import ManifestStore
 from tests.maintenance.mirrors import at, content, go_on, lived, mirrored, objects_of, restored

@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from siltstone.arguments import flag_of
+from siltstone.bucket_url import BucketUrl
 from siltstone.errors import RequestError
 from siltstone.maintenance.backup.backup import Progress
 from siltstone.maintenance.backup.mirror import Mirrored, Mirrorer
 from siltstone.maintenance.backup.mirror_restore import MirrorRestorer
 from siltstone.maintenance.backup.restore import Restored
 from siltstone.open.environment import Env
-from siltstone.storage.objects.bucket_url import BucketUrl
 from siltstone.storage.objects.objects import Objects
 from siltstone.storage.objects.obstore_server import ObstoreServer
 from siltstone.storage.objects.probe import probe, require_known

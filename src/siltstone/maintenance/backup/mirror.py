@@ -38,9 +38,9 @@ from siltstone.maintenance.backup.backup import (
     newest_with_log,
     tags_of,
 )
-from siltstone.maintenance.backup.bucket import Bucket, numbers_in
 from siltstone.maintenance.backup.sent_records import SentRecords
 from siltstone.maintenance.gc.sweep import distinct
+from siltstone.storage.bucket.bucket import Bucket, numbers_in
 from siltstone.storage.files.copying import require_same
 from siltstone.storage.files.files import Files, refusals
 from siltstone.storage.objects.objects import Objects, Taken, side_by_side
