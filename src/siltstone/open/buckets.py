@@ -29,10 +29,13 @@ def mirror(
     *,
     settings: Mapping[str, str] | None = None,
     is_trusted: bool = False,
+    take: bool = False,
+    adopt: bool = False,
     on_progress: Progress | None = None,
 ) -> Mirrored:
     """Mirror the newest record of a store; see `admin.mirror_store`."""
     place = BucketUrl.of(url)
+    taken = {"take": flag_of("take", take), "adopt": flag_of("adopt", adopt)}
     server = ObstoreServer(place, _settings_of(settings))
     trusted = flag_of("trust_conditional_puts", is_trusted)
 
@@ -41,7 +44,7 @@ def mirror(
         probe(objects, site.new_token(), time.time)
         return name
 
-    return Mirrorer(site, Objects(server, "mirror"), ask).run(on_progress=on_progress)
+    return Mirrorer(site, Objects(server, "mirror"), ask).run(on_progress=on_progress, **taken)
 
 
 def restore_mirror(
