@@ -79,12 +79,12 @@ def taken_from(target: Path) -> tuple[int, Content]:
         shutil.rmtree(target)
 
 
-def lived(root: Path) -> st.Store:
+def lived(root: Path, **options: Any) -> st.Store:
     """Return an open store with a past: keyed and plain, merged, indexed, loaded, dropped, tagged.
 
     Some commits are in the log alone.
     """
-    db = st.connect(root, background=False)
+    db = st.connect(root, background=False, **options)
     keyed = db.create_table("keyed", {"id": "int64", "v": "string"}, primary_key="id")
     plain = db.create_table("plain", {"a": "int64"})
     db.create_table("gone", {"id": "int64"}, primary_key="id").upsert({"id": 1})

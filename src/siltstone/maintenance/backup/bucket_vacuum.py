@@ -178,14 +178,14 @@ class BucketVacuum:
         """Delete the objects of tables that nothing needs; return how many, and their bytes."""
         count = nbytes = 0
         batch: list[str] = []
-        for prefix in _FILES:
-            for head in clock.hear(self._objects.list_after(prefix)):
-                if head.key in needed or head.modified > clock.now - grace_s:
-                    continue
-                batch.append(head.key)
-                count, nbytes = count + 1, nbytes + head.size
-                if len(batch) >= BATCH:
-                    self._delete(batch)
+        for head in clock.hear(self._objects.list_after("")):
+            is_needed = head.key in needed or not head.key.startswith(_FILES)
+            if is_needed or head.modified > clock.now - grace_s:
+                continue
+            batch.append(head.key)
+            count, nbytes = count + 1, nbytes + head.size
+            if len(batch) >= BATCH:
+                self._delete(batch)
         self._delete(batch)
         return count, nbytes
 
