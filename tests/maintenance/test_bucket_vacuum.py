@@ -361,6 +361,22 @@ def test_what_a_sleeping_vacuum_deletes_later_was_garbage_for_ever(db, bucket, c
     all_restore(bucket, rows, tmp_path / "r")
 
 
+def test_what_the_store_still_has_is_no_garbage_of_the_bucket(bucket, clock, tmp_path):
+    """A tag may need a record that only the store keeps: a vacuum that sleeps deletes none of it."""
+    with lived(tmp_path / "s") as db:  # with a retention
+        mirrored_hourly(db, bucket, clock, 3)
+        late: list[str] = []
+
+        class Sleeper(SimServer):
+            def delete(self, key: str) -> None:
+                late.append(key)
+
+        vacuumed(db.path, Sleeper(bucket, below="shop/"), retention_s=0.0)
+    here = {str(path.relative_to(tmp_path / "s")) for path in (tmp_path / "s").rglob("*")}
+    assert late
+    assert not [key for key in late if key in here and not key.startswith(formats.RECORDS)]
+
+
 def test_what_was_uploaded_by_a_run_that_was_cut_off_goes_after_the_grace_period(db, bucket, clock):
     mirrored(db.path, at(bucket))
     bucket.objects["shop/tables/x/data/left.lance"] = (b"x", clock.now)

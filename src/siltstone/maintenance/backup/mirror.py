@@ -172,6 +172,7 @@ class Mirrorer:
         Raises:
             SiltstoneError: As `run`.
         """
+        seen = seen or self._look(source, adopt=adopt)  # a wrong URL leaves nothing behind
         with self.sent.locked():
             claimed, seen = self._claimed(source, seen, take=take, adopt=adopt)
             try:

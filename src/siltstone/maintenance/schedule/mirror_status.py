@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from siltstone.errors import CorruptionError
 from siltstone.formats.bucket import MirroredRecords
 from siltstone.formats.manifest import Record
-from siltstone.maintenance.backup.leased_records import files_of
 from siltstone.maintenance.backup.sent_records import mirrors_of
 from siltstone.storage.site import Site
 
@@ -83,6 +82,8 @@ def _with(
 ) -> MirrorStatus:
     if running is None or running.url != found.url:
         return found
+    from siltstone.maintenance.backup.leased_records import files_of  # noqa: PLC0415 - it runs
+
     state, held = running.state, 0
     if state.record and state.record != newest.number:
         with suppress(CorruptionError):  # a newer one is published, and vacuumed
