@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -94,7 +94,7 @@ def seqs_of(bucket: SimBucket) -> list[int]:
     return sorted({chain.read(number).seq for number in chain.numbers()})
 
 
-def all_restore(bucket: SimBucket, rows: dict[int, object], target: Path) -> None:
+def all_restore(bucket: SimBucket, rows: Mapping[int, object], target: Path) -> None:
     """Check that each record of the bucket has all its files, and the rows of its seq."""
     for seq in seqs_of(bucket):
         restored(at(bucket), target, seq=seq)
@@ -362,7 +362,7 @@ def test_what_a_sleeping_vacuum_deletes_later_was_garbage_for_ever(db, bucket, c
 
 
 def test_what_the_store_still_has_is_no_garbage_of_the_bucket(bucket, clock, tmp_path):
-    """A tag may need a record that only the store keeps: a vacuum that sleeps deletes none of it."""
+    """A tag may need a record that only the store keeps; deletes may land much later."""
     with lived(tmp_path / "s") as db:  # with a retention
         mirrored_hourly(db, bucket, clock, 3)
         late: list[str] = []
