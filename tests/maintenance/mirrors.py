@@ -14,8 +14,8 @@ from siltstone.maintenance.backup.following import Following, Stop
 from siltstone.maintenance.backup.mirror import Mirrored, Mirrorer
 from siltstone.maintenance.backup.mirror_restore import MirrorRestorer
 from siltstone.maintenance.backup.restore import Restored
-from siltstone.open.buckets import Mirroring, mirrorer_of
 from siltstone.open.environment import Env
+from siltstone.open.mirroring import Mirroring, mirrorer_of
 from siltstone.options import resolve
 from siltstone.storage.files.files import RealFiles
 from siltstone.storage.lance.lance_tables import lance_tables

@@ -175,7 +175,7 @@ def test_a_mirror_vacuums_by_itself_once_an_hour_by_the_servers_time(db, bucket,
     site = mirrorer(db.path, at(bucket)).site
 
     def run(server: SimServer) -> None:
-        from siltstone.open.buckets import Mirroring, mirrorer_of
+        from siltstone.open.mirroring import Mirroring, mirrorer_of
 
         how = Mirroring(site, "s3://simulated/shop", HOUR_S)
         mirrorer_of(how, objects_of(server), lambda _: "simulated")[0].run()

@@ -5,7 +5,7 @@
       └─────────────────────┘
 
 It knows what the bucket has, so it lists it once; its memory is the names of the files of two
-records. It lets go of a lease when the record is there, so a slow upload keeps the files of one
+records. It releases a lease when the record is there, so a slow upload keeps the files of one
 record, at most.
 
 A bucket that is claimed elsewhere is asked again and again by the owner's thread. What another try

@@ -83,7 +83,7 @@ class Mirrored:
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _SeenBucket:
     """A bucket as it was looked at: whose it is, its newest record, the objects that matter now."""
 
     mark: FoundMark | None
@@ -162,12 +162,12 @@ class Mirrorer:
     def session(
         self,
         source: LeasedRecords,
-        seen: _Seen | None = None,
+        seen: _SeenBucket | None = None,
         *,
         take: bool = False,
         adopt: bool = False,
     ) -> Generator[MirrorSession]:
-        """Claim the bucket, look at it, and let the claim go at the end.
+        """Claim the bucket, look at it, and release it at the end.
 
         Raises:
             SiltstoneError: As `run`.
@@ -181,8 +181,8 @@ class Mirrorer:
                 self.claims.end(claimed)
 
     def _claimed(
-        self, source: LeasedRecords, seen: _Seen | None, *, take: bool, adopt: bool
-    ) -> tuple[FoundMark, _Seen]:
+        self, source: LeasedRecords, seen: _SeenBucket | None, *, take: bool, adopt: bool
+    ) -> tuple[FoundMark, _SeenBucket]:
         for _ in range(ATTEMPTS_MAX):
             seen = seen or self._look(source, adopt=adopt)
             if seen.mark is not None:
@@ -201,7 +201,7 @@ class Mirrorer:
         for prefix in _LEFT_BY_A_PROBE:
             probed.delete([head.key for head in probed.list_after(prefix)])
 
-    def _look(self, source: LeasedRecords, *, adopt: bool) -> _Seen:
+    def _look(self, source: LeasedRecords, *, adopt: bool) -> _SeenBucket:
         """Look at the bucket: STORE first, so that a claim finds whether the rest still holds."""
         url, store_id = self.objects.url, source.record.store_id
         mark = self.claims.look()
@@ -209,7 +209,7 @@ class Mirrorer:
         if mark is None:
             if formats.MARK in there:
                 raise BusyError(f"{url}: another mirror began just now; try again")
-            return _Seen(None)
+            return _SeenBucket(None)
         if formats.MARK not in there:
             raise missing_mark(self.bucket.key_url(formats.MARK))
         numbers = numbers_in([head.key for head in chain])
@@ -220,7 +220,7 @@ class Mirrorer:
             require_of(url, mark, store_id, self.site.root)
         if newest is not None:
             self.require_ours(newest, source.record)
-        return _Seen(mark, newest, there, is_due(chain))
+        return _SeenBucket(mark, newest, there, is_due(chain))
 
     def _listed(
         self, source: LeasedRecords, *, is_new: bool
@@ -303,7 +303,7 @@ class Mirrorer:
 class MirrorSession:
     """A claimed bucket, of which this one knows what it has. One thread."""
 
-    def __init__(self, mirrorer: Mirrorer, claimed: FoundMark, seen: _Seen) -> None:
+    def __init__(self, mirrorer: Mirrorer, claimed: FoundMark, seen: _SeenBucket) -> None:
         self._mirrorer, self._bucket = mirrorer, mirrorer.bucket
         self._objects, self._sent, self._site = mirrorer.objects, mirrorer.sent, mirrorer.site
         self.epoch = claimed.mark.epoch
