@@ -41,6 +41,7 @@ from siltstone.errors import (
 )
 from siltstone.joined.address import address_of
 from siltstone.lance_versions.turns import Turns
+from siltstone.local.loop_commits import LoopCommits
 from siltstone.local.past.moments import names_given, seq_at, seq_of, seq_of_tag
 from siltstone.local.snapshot import LocalSnapshot, seen_by
 from siltstone.local.tables import LocalTable
@@ -280,6 +281,15 @@ class LocalStore(Store):
         """Return the same store, whose next commits have these numbers in their ids."""
         core = replace(self._parts.core, numbers=numbers)
         return LocalStore(Opened.alone(self.path, self.options, replace(self._parts, core=core)))
+
+    def loop_commits(self, under_way: set[str]) -> LoopCommits | None:
+        """Return what an event loop commits through, under these ids; None: this store only reads.
+
+        Once for a handle; `LoopCommits.end` comes before its `close`.
+        """
+        if self.is_read_only:
+            return None
+        return LoopCommits(self._core, self._parts.reservations, under_way)
 
     # snapshots and queries
 
