@@ -13,7 +13,7 @@ from functools import partial
 from typing import TypeVar
 
 from siltstone.aio.loop_store import LoopStore
-from siltstone.aio.transaction import Transaction
+from siltstone.aio.transaction import Transaction, worked
 from siltstone.api.runs import TurnHolder, TurnLines
 from siltstone.arguments import count_of
 from siltstone.errors import ConflictError, RequestError, told
@@ -109,7 +109,7 @@ class Run:
     ) -> T:
         tx = await self._begin()
         async with tx:
-            return await tx.worked(work, closed)
+            return await worked(tx, work, closed)
         raise AssertionError
 
     async def _lost(self, error: ConflictError) -> None:

@@ -23,7 +23,7 @@ from siltstone.aio.commits import GroupCommits
 from siltstone.aio.loop_store import LoopStore
 from siltstone.aio.runs import LoopTurns, Run
 from siltstone.aio.snapshot import Snapshot
-from siltstone.aio.streams import RowStream
+from siltstone.aio.streams import ChangeStream, RowStream
 from siltstone.aio.tables import Table
 from siltstone.aio.threads import THREADS_MAX, Threads
 from siltstone.aio.transaction import Transaction
@@ -81,7 +81,8 @@ class Store:
             self._commits = db.loop_commits(threads.under_way.ids)
             if self._commits is not None:
                 groups = GroupCommits(threads, self._commits, db.options.room_timeout_s)
-        self._store = LoopStore(db, threads, groups)
+        news = None if self._commits is None else self._commits.news
+        self._store = LoopStore(db, threads, groups, news)
         self._lines = LoopTurns()
 
     __contains__ = __iter__ = None  # else Python would ask for the tables 0, 1, 2, ...
@@ -238,6 +239,13 @@ class Store:
             name: RowStream(self._threads, lambda reader=reader: reader)
             for name, reader in found.items()
         }
+
+    def follow(self, since: int = 0, tables: Sequence[str] | None = None) -> ChangeStream:
+        """Iterate over the commits since a seq, and then over each that comes.
+
+        See `siltstone.Store.follow` for arguments and errors, which the first change raises.
+        """
+        return ChangeStream(self._store, since, tables)
 
     sql = awaited(store.Store.sql)
     diff = awaited(store.Store.diff)

@@ -108,24 +108,6 @@ class Transaction:
         if is_free:
             await asyncio.shield(task)
 
-    async def worked(self, work: Callable[[Self], Awaitable[T]], closed: frozenset[str]) -> T:
-        """Do the work of a run; it begins again if it named a closed table, whatever it made of it.
-
-        Raises:
-            TableClosedError: It did.
-        """
-        tx = self._tx
-        tx.closed = closed
-        try:
-            found = await work(self)
-        except Exception as error:
-            if tx.closed_at:
-                raise TableClosedError(tx.closed_at) from error
-            raise
-        if tx.closed_at:  # the work caught the error, and may have left a part out
-            raise TableClosedError(tx.closed_at)
-        return found
-
     async def _call(self, name: str, /, *arguments: Any, **named: Any) -> Any:
         return await self._turns.run(lambda: getattr(self._tx, name)(*arguments, **named))
 
@@ -207,3 +189,24 @@ class Transaction:
     async def rollback(self) -> None:
         """End without a trace; a second call does nothing."""
         await self._turns.run(self._tx.rollback, lambda: self._store.groups is not None)
+
+
+async def worked(
+    tx: Transaction, work: Callable[[Transaction], Awaitable[T]], closed: frozenset[str]
+) -> T:
+    """Do the work of a run; it begins again if it named a closed table, whatever it made of it.
+
+    Raises:
+        TableClosedError: It did.
+    """
+    of_store = tx._tx  # noqa: SLF001 - of this module
+    of_store.closed = closed
+    try:
+        found = await work(tx)
+    except Exception as error:
+        if of_store.closed_at:
+            raise TableClosedError(of_store.closed_at) from error
+        raise
+    if of_store.closed_at:  # the work caught the error, and may have left a part out
+        raise TableClosedError(of_store.closed_at)
+    return found

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from siltstone.engine.catalog.commit_log import transaction_id
 from siltstone.engine.commit.core import Core
+from siltstone.engine.commit.news import News
 from siltstone.engine.commit.reservations import Reservations
 from siltstone.engine.commit.write_set import Receipt, WriteSet
 from siltstone.local.group_upserts import GroupUpserts, PlannedTable
@@ -24,7 +25,7 @@ class LoopCommits:
 
         `under_way`: the ids of commits that began and are not known to have ended.
         """
-        self._reservations, self._under_way = reservations, under_way
+        self._core, self._reservations, self._under_way = core, reservations, under_way
         self._epoch = core.state().view.record.epoch
         self._upserts = GroupUpserts(core)
         core.numbers = NotedNumbers(core.numbers, self.id_of)
@@ -48,6 +49,11 @@ class LoopCommits:
             ClosedError, ReadOnlyError: Nothing can be written.
         """
         return self._upserts.table(table_id)
+
+    @property
+    def news(self) -> News:
+        """Where to hear of the next commit."""
+        return self._core.writer().news
 
     def commit(self, made: Sequence[WriteSet]) -> list[Receipt | BaseException | None]:
         """Commit in one group; see `GroupUpserts.commit`."""

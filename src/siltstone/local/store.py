@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
@@ -459,6 +460,16 @@ class LocalStore(Store):
     ) -> dict[str, pa.RecordBatchReader]:
         feeds, upto = self._range(since, until)
         return feeds.read(since, upto, tables)
+
+    def await_seq(self, above: int, wait_s: float) -> int:
+        committer = self._core.committer
+        if committer is None:
+            return super().await_seq(above, wait_s)
+        told = Event()
+        with committer.news.heard(told.set):
+            if self.durable_seq <= above:
+                told.wait(wait_s)
+            return self.durable_seq
 
     def change_tasks(
         self,
