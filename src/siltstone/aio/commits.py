@@ -143,6 +143,10 @@ class GroupCommits:
                 found = self._store.commit([each.write_set for each in taken])
             except BaseException as error:  # noqa: BLE001 - it is told to each of them
                 found = [error] * count
+            through = zip(taken, found, strict=True)
+            self._threads.under_way.ids.difference_update(
+                each.id for each, outcome in through if outcome is not None
+            )
             self._threads.tell(lambda taken=taken, found=found: self._told(taken, found))
 
     # the loop again

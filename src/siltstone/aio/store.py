@@ -61,12 +61,15 @@ def connect(
         SiltstoneError: As for `siltstone.connect`.
     """
     opens = partial(door.connect, path, read_only=read_only, join=join, **options)
-    return Opening(partial(_opened, opens, threads_max))
+    return Opening(partial(_opened, opens, threads_max, door.caller()))
 
 
-async def _opened(opens: Callable[[], store.Store], threads_max: int) -> Store:
+async def _opened(
+    opens: Callable[[], store.Store], threads_max: int, place: tuple[str, int]
+) -> Store:
     threads = Threads(threads_max)
-    return Store(await threads.run(opens), threads)
+    with door.asked_at(place):
+        return Store(await threads.run(opens), threads)
 
 
 class Store:

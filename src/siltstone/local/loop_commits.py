@@ -7,6 +7,7 @@ promise of one that is `under_way` that it never comes.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from siltstone.engine.catalog.commit_log import transaction_id
 from siltstone.engine.commit.core import Core
@@ -25,22 +26,17 @@ class LoopCommits:
 
         `under_way`: the ids of commits that began and are not known to have ended.
         """
-        self._core, self._reservations, self._under_way = core, reservations, under_way
-        self._epoch = core.state().view.record.epoch
+        self._core, self._reservations = core, reservations
         self._upserts = GroupUpserts(core)
+        # What the store keeps of these must not keep the handle.
+        self.id_of = partial(transaction_id, core.state().view.record.epoch)
+        self._is_over = partial(_is_over, under_way)
         core.numbers = NotedNumbers(core.numbers, self.id_of)
         reservations.add(self._is_over)
 
     def end(self) -> None:
         """Forget the handle; it is closed."""
         self._reservations.remove(self._is_over)
-
-    def _is_over(self, asked: str) -> bool:
-        return asked not in self._under_way
-
-    def id_of(self, number: int) -> str:
-        """Return the id of the commit with a number."""
-        return transaction_id(self._epoch, number)
 
     def table(self, table_id: int) -> PlannedTable | None:
         """Return how rows of a table become write sets; None: they go alone.
@@ -58,3 +54,8 @@ class LoopCommits:
     def commit(self, made: Sequence[WriteSet]) -> list[Receipt | BaseException | None]:
         """Commit in one group; see `GroupUpserts.commit`."""
         return self._upserts.commit(made)
+
+
+def _is_over(under_way: set[str], asked: str) -> bool:
+    """Say whether no commit of an id is under way."""
+    return asked not in under_way
