@@ -54,7 +54,10 @@ def test_a_call_takes_the_same_arguments_on_both_faces(
     sync: type, awaited: type, name: str
 ) -> None:
     expected, found = (
-        [(each.name, each.kind, each.default) for each in inspect.signature(call).parameters.values()]
+        [
+            (each.name, each.kind, each.default)
+            for each in inspect.signature(call).parameters.values()
+        ]
         for call in (getattr(sync, name), getattr(awaited, name))
     )
     assert found[1:] == expected[1:], name
