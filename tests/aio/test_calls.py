@@ -43,7 +43,7 @@ def test_what_is_written_is_read(reach: str, tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-async def _names(db: aio.Store):  # noqa: ANN202 - of a generator
+async def _names(db: aio.Store):
     for name in await db.tables():
         yield name
 
@@ -66,6 +66,12 @@ def test_rows_come_batch_by_batch(reach: str, tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+async def failing(db: aio.Store) -> None:
+    async with db.transaction() as tx:
+        await tx["rows"].delete(1)
+        raise ZeroDivisionError
+
+
 def test_a_block_commits_all_or_nothing(reach: str, tmp_path: Path) -> None:
     async def main() -> None:
         async with reached(reach, tmp_path) as db:
@@ -80,10 +86,7 @@ def test_a_block_commits_all_or_nothing(reach: str, tmp_path: Path) -> None:
             assert tx.seq == await db.seq
             assert await db["other"].count() == 5
             with pytest.raises(ZeroDivisionError):
-                async with db.transaction() as tx:
-                    await tx["rows"].delete(1)
-                    raise ZeroDivisionError
-            assert not tx.is_open
+                await failing(db)
             assert await db["rows"].get(1) == {"id": 1, "n": 1}
             tx = await db.transaction()
             await tx["rows"].update(1, n=7)
@@ -248,7 +251,7 @@ def test_the_child_of_a_fork_is_refused_and_the_parent_goes_on(reach: str, tmp_p
                     os._exit(7)
                 finally:
                     os._exit(1)
-            _, status = os.waitpid(child, 0)
+            _, status = await asyncio.to_thread(os.waitpid, child, 0)
             assert os.waitstatus_to_exitcode(status) == 7
             assert (await db["rows"].upsert({"id": 2, "n": 2})).rows == 1
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
 
 import pytest
@@ -50,11 +50,13 @@ def test_a_loop_that_ends_with_open_transactions_leaves_nothing_of_them(
     acknowledged: list[int] = []
     path = tmp_path / "shop"
 
-    async def write(db: aio.Store, key: int) -> None:
+    async def write(db: aio.Store, key: int, enough: asyncio.Event) -> None:
         while True:
             await db["rows"].upsert({"id": key, "n": key})
             acknowledged.append(key)
             key += 8
+            if len(acknowledged) == 40:
+                enough.set()
 
     async def main() -> None:
         db = await aio.connect(path, background=False)
@@ -62,10 +64,10 @@ def test_a_loop_that_ends_with_open_transactions_leaves_nothing_of_them(
         tx = await db.transaction()
         await tx["rows"].upsert({"id": -1, "n": 0})
         await (await db.transaction())["rows"].count()
+        enough = asyncio.Event()
         for key in range(8):
-            asyncio.ensure_future(write(db, key))  # noqa: RUF006 - they are left behind
-        while len(acknowledged) < 40:
-            await asyncio.sleep(0)
+            asyncio.ensure_future(write(db, key, enough))  # noqa: RUF006 - they are left behind
+        await enough.wait()
 
     with dropped(path), asyncio.Runner(loop_factory=loops) as runner:
         runner.run(main())
@@ -73,6 +75,12 @@ def test_a_loop_that_ends_with_open_transactions_leaves_nothing_of_them(
     found = rows_of(path)
     assert set(acknowledged) <= found
     assert -1 not in found
+
+
+async def all_of(works: Iterable[Coroutine[None, None, None]]) -> None:
+    async with asyncio.TaskGroup() as group:
+        for each in works:
+            group.create_task(each)
 
 
 def test_of_a_cancelled_group_each_commit_is_whole(tmp_path: Path) -> None:
@@ -89,9 +97,7 @@ def test_of_a_cancelled_group_each_commit_is_whole(tmp_path: Path) -> None:
 
         async with reached("owned", tmp_path) as db:
             with pytest.raises(ExceptionGroup):
-                async with asyncio.TaskGroup() as group:
-                    for key in range(1, 100):
-                        group.create_task(pair(db, key))
+                await all_of(pair(db, key) for key in range(1, 100))
         return acknowledged
 
     acknowledged = asyncio.run(main())
@@ -183,8 +189,8 @@ def test_a_thread_that_asks_is_not_promised_that_a_commit_under_way_never_comes(
                 tx = await db.transaction()
                 await tx["rows"].upsert({"id": 1, "n": 1})
                 commit = asyncio.ensure_future(tx.commit())
-                while tx.transaction_id is None:
-                    await asyncio.sleep(0)
+                await asyncio.sleep(0)  # the task runs up to its group
+                assert tx.transaction_id is not None
                 assert sync.outcome(tx.transaction_id) == "in doubt"
                 commit.cancel()
                 asked = asyncio.ensure_future(db.outcome(tx.transaction_id))
