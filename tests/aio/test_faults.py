@@ -9,7 +9,6 @@ from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
 
 import pytest
-import uvloop
 
 import siltstone as st
 from siltstone import aio
@@ -21,7 +20,12 @@ from tests.aio.reaches import SCHEMA, reached
 from tests.aio.test_cancelled import Gate, refused, write
 from tests.support.handles import dropped
 
-LOOPS = (asyncio.new_event_loop, uvloop.new_event_loop)
+try:
+    from uvloop import new_event_loop as new_uvloop  # a package of the group dev
+except ImportError:
+    new_uvloop = asyncio.new_event_loop
+
+LOOPS = (asyncio.new_event_loop, new_uvloop)
 Loops = Callable[[], asyncio.AbstractEventLoop]
 
 
