@@ -179,6 +179,8 @@ ALL = (
     Target("processes: take-over, s", 0.3, _plain("processes", "take-over s"), True),
     Target("processes: MiB after gets", 200.0, _worst("processes", "MiB"), True),
     Target("processes: MiB after sql", 280.0, _worst("processes", "MiB after sql"), True),
+    Target("loop: upserts/s: x 16 threads", 0.8, _plain("loop", "rate / threads")),
+    Target("loop: p99 stall / computing", 1.0, _plain("loop", "p99 stall / computing"), True),
     Target(
         "versions: create / its syncs alone",
         1.3,

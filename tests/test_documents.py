@@ -42,7 +42,10 @@ def blocks_of(page: str) -> list[Block]:
     return found
 
 
-PAGES = ("docs/guide.md", "docs/mvcc.md", "docs/search.md", "docs/sql.md", "docs/dbapi.md")
+PAGES = (
+    *("docs/guide.md", "docs/mvcc.md", "docs/search.md", "docs/sql.md", "docs/dbapi.md"),
+    "docs/asyncio.md",
+)
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -9,6 +9,7 @@ from bench.workloads.indexed import Indexed
 from bench.workloads.interference import Interference
 from bench.workloads.large_reads import LargeReads
 from bench.workloads.loads import Loads
+from bench.workloads.looping import Looping
 from bench.workloads.memory import Memory
 from bench.workloads.mixed import Mixed
 from bench.workloads.optimizing import Optimizing
@@ -53,6 +54,7 @@ ALL: tuple[Workload, ...] = (
     Memory(),
     Serving(),
     Processes(),
+    Looping(),
     Starting(),
     Versions(),
 )

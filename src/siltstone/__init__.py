@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from siltstone.api.results import (
         BackedUp,
         Backup,
+        Change,
         Checkpointed,
         Deferred,
         IndexStatus,
@@ -68,7 +69,16 @@ _serving.attach("serve", lambda: import_module("siltstone.server.rest.server").R
 
 # Lance and Arrow take 0.7 s to import; the command line answers --help without them.
 _RESULTS = (
-    *("BackedUp", "Backup", "Checkpointed", "Deferred", "IndexStatus", "Merged", "Optimized"),
+    *(
+        "BackedUp",
+        "Backup",
+        "Change",
+        "Checkpointed",
+        "Deferred",
+        "IndexStatus",
+        "Merged",
+        "Optimized",
+    ),
     *("Receipt", "Repaired", "Restored", "Status", "Vacuumed", "Verified"),
 )
 _LATE = {
@@ -108,6 +118,7 @@ __all__ = [
     "BackedUp",
     "Backup",
     "BusyError",
+    "Change",
     "Checkpointed",
     "ClosedError",
     "ConflictError",

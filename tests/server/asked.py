@@ -93,7 +93,7 @@ ASKED: list[tuple[str, str, object]] = [
 ]  # fmt: skip
 NOT_ASKED = {
     *("/metrics", "/v1/changes", "/v1/table/{id}/query", "/v1/table/{id}/scan"),  # no JSON
-    *("/v1/diff", "/v1/sql"),  # as above
+    *("/v1/diff", "/v1/sql", "/v1/follow"),  # as above
     "/v1/namespace/{id}/drop",  # is always refused
     *("/v1/table/{id}/version/create", "/v1/table/version/batch-create"),  # of staged files
 }

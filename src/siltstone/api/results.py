@@ -23,11 +23,13 @@ if TYPE_CHECKING:
     from siltstone.maintenance.repair.repair_plan import Repaired
     from siltstone.maintenance.repair.verify import Verified
     from siltstone.maintenance.schedule.status import JobStatus, Status
+    from siltstone.query.changes.followed import Change
     from siltstone.query.diff.diff import Diff, TableDiff
 
 _LATE = {
     "Adopted": "siltstone.maintenance.repair.external_appends",
     "BackedUp": "siltstone.maintenance.backup.backup",
+    "Change": "siltstone.query.changes.followed",
     "Diff": "siltstone.query.diff.diff",
     "JobStatus": "siltstone.maintenance.schedule.status",
     "Progress": "siltstone.maintenance.backup.backup",
@@ -66,6 +68,7 @@ __all__ = [
     "Adopted",
     "BackedUp",
     "Backup",
+    "Change",
     "Checkpointed",
     "Deferred",
     "Diff",

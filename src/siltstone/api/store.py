@@ -14,14 +14,16 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import time
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar, Unpack
 
 import pyarrow as pa
 
 from siltstone.api import results, runs
+from siltstone.api.following import follow, pauses
 from siltstone.api.serving import ServeOptions, Service
 from siltstone.api.snapshot import Snapshot
 from siltstone.api.tables import Table, TableDefinitions
@@ -59,6 +61,8 @@ class Store(TableDefinitions[Table, results.Receipt]):
         ...     db.sql("from orders").fetchall()
         [(1, 20.0, 'a'), (2, 5.0, 'b')]
     """
+
+    _internal = frozenset({"await_seq"})
 
     path: Path
 
@@ -416,6 +420,46 @@ class Store(TableDefinitions[Table, results.Receipt]):
             >>> db.changes(since=db.seq - 1)["orders"].read_all().select(["_op", "id"]).to_pylist()
             [{'_op': 'delete', 'id': 1}]
         """
+
+    def follow(
+        self, since: int = 0, tables: Sequence[str] | None = None
+    ) -> Iterator[results.Change]:
+        """Iterate over the commits since a sequence number, and then over each that comes.
+
+        A change is one commit with rows of keyed tables, once it is durable. The iteration waits
+        for the next one, and ends when this handle is closed. What a consumer has not taken yet
+        stays readable for it, as for a snapshot: one that falls behind keeps files from vacuum.
+
+        Args:
+            since: Sequence numbers above this one; to go on, that of the last change that was
+                whole.
+            tables: Names of keyed tables; by default all, also those that are created later.
+
+        Raises:
+            SnapshotExpiredError, SchemaMismatchError: As for `changes`, also later.
+            UnavailableError: The owner went away; follow again from the last change.
+
+        Examples:
+            >>> for change in db.follow(db.seq - 1):
+            ...     change.seq == db.seq, list(change.tables)
+            ...     break
+            (True, ['orders'])
+        """
+        return follow(self, since, tables)
+
+    def await_seq(self, above: int, wait_s: float) -> int:
+        """Wait until a sequence number above one is durable, for so long at most; return the last.
+
+        Raises:
+            ClosedError: The handle is closed.
+        """
+        end_s = time.monotonic() + wait_s
+        for pause_s in pauses():
+            found = self.durable_seq
+            if found > above or time.monotonic() >= end_s:
+                return found
+            time.sleep(pause_s)
+        raise AssertionError
 
     @abstractmethod
     def change_tasks(

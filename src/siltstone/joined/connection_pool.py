@@ -47,6 +47,7 @@ from siltstone.joined.pinned_store import PinnedStore
 from siltstone.joined.targets import SocketTarget, Target
 from siltstone.joined.values import encode, stream_bytes, too_large
 from siltstone.operations import Effect, Operation
+from siltstone.process.given_ids import WithdrawnError, note
 from siltstone.process.turns import NONE_CLOSED
 from siltstone.storage.manifest.witness import WITNESS
 
@@ -327,6 +328,11 @@ class ConnectionPool:
         """
         self._refresh(connection)
         transaction_id = connection.reserved
+        try:
+            note(transaction_id)
+        except WithdrawnError:
+            self.give(connection)
+            raise
         numbered = replace(message, id=transaction_id)
         try:
             with _answered(connection):

@@ -31,7 +31,7 @@ from siltstone.engine.read.read_arguments import (
 from siltstone.engine.read.read_union import KeyedReader, Order
 from siltstone.engine.read.reader import Reader
 from siltstone.engine.read.row_ids import ROW_ID, rows_with_ids, scan_with_ids
-from siltstone.errors import RequestError
+from siltstone.errors import RequestError, SchemaMismatchError
 from siltstone.formats.keys import Key
 
 if TYPE_CHECKING:
@@ -72,6 +72,19 @@ class LocalReadable:
         """The names of the key columns, if rows are found in their order; else none."""
         reader = self._reader()
         return reader.ordered_key if isinstance(reader, KeyedReader) else ()
+
+    def is_at_hand(self, key: object) -> bool:
+        """Say whether `get` of a key would read no file; of a key of another type, too: it raises.
+
+        A plain table has none.
+        """
+        reader = self._reader()
+        if not isinstance(reader, KeyedReader):
+            return False
+        try:
+            return reader.is_at_hand(reader.table_schema.codec.from_user(key))
+        except SchemaMismatchError:
+            return True
 
     def get_many(self, keys: object) -> pa.Table:
         """Return the rows of the existing `keys`, each once, in the order of the keys.

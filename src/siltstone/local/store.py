@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
@@ -41,6 +42,7 @@ from siltstone.errors import (
 )
 from siltstone.joined.address import address_of
 from siltstone.lance_versions.turns import Turns
+from siltstone.local.loop_commits import LoopCommits
 from siltstone.local.past.moments import names_given, seq_at, seq_of, seq_of_tag
 from siltstone.local.snapshot import LocalSnapshot, seen_by
 from siltstone.local.tables import LocalTable
@@ -281,6 +283,15 @@ class LocalStore(Store):
         core = replace(self._parts.core, numbers=numbers)
         return LocalStore(Opened.alone(self.path, self.options, replace(self._parts, core=core)))
 
+    def loop_commits(self, under_way: set[str]) -> LoopCommits | None:
+        """Return what an event loop commits through, under these ids; None: this store only reads.
+
+        Once for a handle; `LoopCommits.end` comes before its `close`.
+        """
+        if self.is_read_only:
+            return None
+        return LoopCommits(self._core, self._parts.reservations, under_way)
+
     # snapshots and queries
 
     def snapshot(
@@ -449,6 +460,16 @@ class LocalStore(Store):
     ) -> dict[str, pa.RecordBatchReader]:
         feeds, upto = self._range(since, until)
         return feeds.read(since, upto, tables)
+
+    def await_seq(self, above: int, wait_s: float) -> int:
+        committer = self._core.committer
+        if committer is None:
+            return super().await_seq(above, wait_s)
+        told = Event()
+        with committer.news.heard(told.set):
+            if self.durable_seq <= above:
+                told.wait(wait_s)
+            return self.durable_seq
 
     def change_tasks(
         self,

@@ -38,7 +38,8 @@ import time
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextvars import ContextVar
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -58,6 +59,7 @@ from siltstone.open.succession import Succession
 from siltstone.options import Options
 
 T = TypeVar("T")
+_asked_at: ContextVar[tuple[str, int] | None] = ContextVar("siltstone_asked_at", default=None)
 _PACKAGE = str(Path(__file__).parents[1]) + os.sep
 WAIT_S = 60.0
 """How long `connect` waits for a thread of this process that opens or closes the store."""
@@ -316,11 +318,24 @@ def _warn(opened: Opened) -> None:
 
 
 def caller() -> tuple[str, int]:
-    """Return the file and line outside of this package that called it."""
+    """Return the file and line outside of this package that called it, or had it called."""
+    asked = _asked_at.get()
+    if asked is not None:
+        return asked
     frame = sys._getframe(1)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - documented
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         frame = frame.f_back
     return frame.f_code.co_filename, frame.f_lineno
+
+
+@contextlib.contextmanager
+def asked_at(place: tuple[str, int]) -> Generator[None]:
+    """Let what is opened in the block, in whatever thread, be opened at a `caller`."""
+    token = _asked_at.set(place)
+    try:
+        yield
+    finally:
+        _asked_at.reset(token)
 
 
 def share(

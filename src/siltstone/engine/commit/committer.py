@@ -28,6 +28,7 @@ from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.commit_log import CommitLog, transaction_id
 from siltstone.engine.commit import admission, effects, interrupts
 from siltstone.engine.commit.interrupts import DeferredSignals
+from siltstone.engine.commit.news import News
 from siltstone.engine.commit.recent_writes import OpenTransactions, RecentWrites
 from siltstone.engine.commit.shown import Shown
 from siltstone.engine.commit.waiters import DONE, LEAD, Waiter, divided, fail, taken_lock, wait
@@ -153,6 +154,8 @@ class Committer:
         self.free: tuple[Sequence[object], int] = (), 0
         """No commit asks for room while these generations are sealed, and fewer bytes active."""
         self._told_bytes = 0
+        self.news = News()
+        """Told of each group, and of each step: a late sync is one."""
         self._queue_lock = allocate_lock()
         self._queue: list[Waiter] = []
         self.is_led = False
@@ -357,6 +360,7 @@ class Committer:
             if waiter is not own:
                 assert waiter.wake is not None
                 waiter.wake.release()
+        self.news.tell()
 
     def _run_apart(self, taken: list[Waiter]) -> None:
         """Run a step; after a commit that is in doubt, refuse whatever it is."""

@@ -124,6 +124,8 @@ class Core:
     def end(self, why: str) -> None:
         """Refuse every later call, and roll back what is open; a commit that is inside goes on."""
         self.refusal = self.refusal or why
+        if self.committer is not None:
+            self.committer.news.tell()
         while self.under_way:
             with suppress(KeyError):  # it ended just now
                 found = self.under_way.popitem()[1]()

@@ -153,6 +153,11 @@ class Base:
         """Whether rows are found by key without a scan, also the first ones."""
         return not self.rows or not self.keys.uncovered or self._index is not None
 
+    def is_at_hand(self, key: Key) -> bool:
+        """Say whether `find` of a key would read no file, but for key runs."""
+        at_hand = not self.rows or self._resident is not None or key in self._cache
+        return at_hand and self.has_all_keys
+
     # point reads
 
     def find(self, key: Key) -> dict[str, object] | None:

@@ -208,6 +208,11 @@ class HistoryRun:
         """The bytes of its rows in memory."""
         return sum(chunk.batch.nbytes for chunk in self.held)
 
+    @property
+    def is_at_hand(self) -> bool:
+        """Whether `find` would read no file."""
+        return self._index is not None and bool(self.held)
+
     def _in_memory(self, worth: int = 1) -> tuple[Chunk, ...]:
         """Return all rows in the order of their ordinals; nothing: they are not worth it yet.
 

@@ -26,6 +26,7 @@ from siltstone.engine.filter.filters import Filter
 from siltstone.engine.filter.named_keys import keys_named
 from siltstone.engine.levels.base import Base
 from siltstone.engine.levels.chunk import Chunk, batch_of
+from siltstone.engine.levels.history_run import HistoryRun
 from siltstone.engine.levels.kept_batches import batches_kept, batches_kept_by_position
 from siltstone.engine.levels.memtable import Found
 from siltstone.engine.levels.overlay import Overlay, overlay_of, parts_with_rows
@@ -132,6 +133,12 @@ class KeyedReader:
         if row is None or base is None:
             return None
         return self.table_schema.align_row(row, base.table_schema)
+
+    def is_at_hand(self, key: Key) -> bool:
+        """Say whether `row_at`, or `found`, would answer out of memory."""
+        if any(type(each) is HistoryRun and not each.is_at_hand for each in self.sources):
+            return False
+        return self.base is None or self.base.is_at_hand(key)
 
     def found(self, key: Key) -> Row | None:
         """Return the row of `key`, own writes included, for the caller alone; None if it has none.

@@ -514,6 +514,52 @@ class EngineTransaction:
             RequestError, FencedError, BusyError, UnavailableError: Refused; nothing happened.
             InDoubtError, PoisonedError: See `Committer.commit`.
         """
+        self._leave()
+        try:
+            receipt = self._commit()
+        except BaseException:
+            self.finish(None)
+            raise
+        self.finish(receipt)
+        return receipt
+
+    def begin_commit(self) -> WriteSet | Receipt | None:
+        """Begin a commit that others make in a group, and end with `finish`; errors as of `commit`.
+
+        Returns what they commit; a receipt if there is nothing to write, and it has ended. None:
+        it has more than a few rows, or more to do than that, and is open: `commit` does it.
+        """
+        rows, hold = self.rows, self.hold
+        if self._changes or self._token or self.unmoved or rows.plain_writes or rows.has_bulk:
+            return None
+        if not (self._reads is rows.checks is self.past is hold.past is None):
+            return None
+        if any(writes.own.few is None for writes in rows.keyed_writes.values()):
+            return None
+        self._leave()
+        made: WriteSet | Receipt | None = None
+        try:
+            made = self._write_set()
+        finally:
+            if not isinstance(made, WriteSet):
+                self.finish(made)
+        return made
+
+    def commit_alone(self, made: WriteSet) -> Receipt:
+        """Commit what `begin_commit` returned and a group did not; then it is for `finish`."""
+        return submit(self.core, lambda: made, (), view_of(self.rows))
+
+    def finish(self, receipt: Receipt | None) -> None:
+        """End after its commit, as its receipt says; None: it was refused, or is in doubt."""
+        self._end()
+        if receipt is None:
+            return
+        self.receipt, self.phase = receipt, Phase.COMMITTED
+        for call in self.after_commit:
+            call()
+
+    def _leave(self) -> None:
+        """Let nothing else be done to it: its commit begins."""
         self.require_open()
         if self.closed_at:  # its work caught the error, and may have left a part out
             raise TableClosedError(self.closed_at)
@@ -521,14 +567,6 @@ class EngineTransaction:
             self.core.check()
             raise ClosedError("the transaction ends; begin a new one")
         self.phase = Phase.ENDED
-        try:
-            self.receipt = self._commit()
-        finally:
-            self._end()
-        self.phase = Phase.COMMITTED
-        for call in self.after_commit:
-            call()
-        return self.receipt
 
     def _commit(self) -> Receipt:
         past, plain, view = self.hold.past, self.rows.plain_writes, view_of(self.rows)

@@ -116,6 +116,11 @@ class TransactionRows:
         return len(self.keyed_writes) + len(self.plain_writes)
 
     @property
+    def has_bulk(self) -> bool:
+        """Whether staged rows are attached."""
+        return bool(self._bulk)
+
+    @property
     def has_any(self) -> bool:
         """Whether any table has private rows, staged ones among them."""
         return bool(self.keyed_writes or self.plain_writes or self._bulk)

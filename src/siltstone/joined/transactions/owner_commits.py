@@ -20,6 +20,7 @@ from typing import cast
 from siltstone.engine.commit.admission import RecheckError
 from siltstone.engine.commit.committer import Committer
 from siltstone.engine.commit.core import Core
+from siltstone.engine.commit.news import News
 from siltstone.engine.commit.recent_writes import OpenTransactions
 from siltstone.engine.commit.write_set import ReadSet, Receipt, WriteSet
 from siltstone.engine.read.view import State
@@ -59,6 +60,7 @@ class OwnerCommits:
     ) -> None:
         """Send to the owner; `look` reads the files for as long as that takes."""
         self._pool, self._state, self._look = pool, state, look
+        self.news = News()
 
     def commit(self, write_set: WriteSet) -> Receipt:
         """Have the owner commit; errors as of `ConnectionPool.commit`, and of the owner's commit.

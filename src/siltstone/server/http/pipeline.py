@@ -27,7 +27,7 @@ import sys
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor, Future
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -44,11 +44,13 @@ from siltstone.process.latency import BOUNDS_S, Latency
 from siltstone.server.http.handover import Exchange
 from siltstone.server.http.lane import Lane, Turn
 from siltstone.server.http.policy import RequestPolicy
-from siltstone.server.http.replies import Pieces, Reply
+from siltstone.server.http.replies import Feed, Pieces, Reply
 from siltstone.server.http.request import Bodies, HttpRequest
 from siltstone.server.http.route import JSON, Role, Route
 
 _log = logging.getLogger("siltstone.server")
+_LOOK_S, _IDLE_S = 0.5, 15.0
+"""How often a feed looks whether it must end, and when it says that it is still there."""
 _FOREVER = Deadline(math.inf, lambda: False)
 
 
@@ -392,7 +394,8 @@ class StreamedResponse(Response):
                 _log.info("a client went away while it read rows")
                 return
             read = partial(loop.run_in_executor, self._executor, self.read_next)
-            upcoming = read() if policy.reads_ahead else None
+            feed = self._pieces.feed
+            upcoming = read() if policy.reads_ahead and feed is None else None
             try:
                 await self._send(send, piece)
             except BusyError as error:
@@ -403,9 +406,31 @@ class StreamedResponse(Response):
             finally:
                 if upcoming is not None:  # also where sending failed: `close` would wait for it
                     await asyncio.wait([upcoming])
-            piece = await (upcoming or read())
+            piece = await (upcoming or (read() if feed is None else self._news(feed, read, gone)))
         self._end_reading()  # the client may take its time for the last of it
         await self._send(send, b"", more_body=False)
+
+    async def _news(
+        self, feed: Feed, read: Callable[[], Awaitable[bytes | None]], gone: asyncio.Task[None]
+    ) -> bytes | None:
+        """Return the next piece of a feed, once there is one; no thread waits for it."""
+        loop, idle_s = asyncio.get_running_loop(), 0.0
+        while not (gone.done() or self._pipeline.is_closing or self._is_at_end()):
+            told = asyncio.Event()
+            with feed.heard(partial(_tell, loop, told)):
+                piece = await read()
+                if piece != b"":
+                    return piece
+                if idle_s >= _IDLE_S:
+                    return feed.idle
+                idle_s += _LOOK_S
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_LOOK_S):
+                        await told.wait()
+        return None
+
+    def _is_at_end(self) -> bool:
+        return self._end is not None and self._end.is_over()
 
     async def _send(self, send: Send, piece: bytes, *, more_body: bool = True) -> None:
         """Send a piece, once the client took enough of those before.
@@ -468,6 +493,12 @@ class StreamedResponse(Response):
         """Give up what is left. It waits for a piece that is just read."""
         with self._lock:
             self._pieces.close()
+
+
+def _tell(loop: asyncio.AbstractEventLoop, told: asyncio.Event) -> None:
+    """Wake who waits in a loop, from any thread."""
+    with suppress(RuntimeError):  # the loop is closed
+        loop.call_soon_threadsafe(told.set)
 
 
 def _close_late(work: Future[Response]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -11,6 +12,18 @@ JSON_TYPE = "application/json"
 RETRY_AFTER = {"retry-after": "1"}
 """The headers of an answer with status 429: seconds until it may be worth to ask again."""
 Body_co = TypeVar("Body_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """How a body without an end waits: an empty piece means that there is nothing yet.
+
+    In the block of `heard` a function is called once there may be more. `idle` is sent where
+    nothing came for a while, so that both sides notice that the other one is gone.
+    """
+
+    heard: Callable[[Callable[[], object]], AbstractContextManager[None]]
+    idle: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +35,7 @@ class Pieces:
     close: Callable[[], object] = lambda: None
     told: Callable[[Exception], bytes] | None = None
     """Returns the last piece of a body that failed in its middle, if its format has one."""
+    feed: Feed | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from siltstone.operations import Role
 from siltstone.server.http.replies import JSON_TYPE
 from siltstone.server.http.route import ARROW, JSON, Route
 from siltstone.server.rest.schemas import ErrorAnswer
-from siltstone.server.rest.wire import FILE_TYPE, NDJSON_TYPE, STREAM_TYPE, TEXT_TYPE
+from siltstone.server.rest.wire import EVENTS_TYPE, FILE_TYPE, NDJSON_TYPE, STREAM_TYPE, TEXT_TYPE
 
 _HEADERS = {
     "x-siltstone-txn": "Run inside this transaction.",
@@ -25,6 +25,7 @@ _BINARY: dict[str, object] = {"type": "string", "format": "binary"}
 _GIVES: dict[str, tuple[str, dict[str, object]]] = {
     "file": (FILE_TYPE, _BINARY),
     "stream": (STREAM_TYPE, _BINARY),
+    "events": (EVENTS_TYPE, {"type": "string"}),
     "text": (TEXT_TYPE, {"type": "string"}),
 }
 _LINES = frozenset(("/v1/changes", "/v1/diff", "/v1/sql"))

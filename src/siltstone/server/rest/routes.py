@@ -15,6 +15,7 @@ from siltstone.server.http.replies import Pieces
 from siltstone.server.http.route import NOTHING, Handler, Role, Route
 from siltstone.server.rest.native import row_operations
 from siltstone.server.rest.native.changes import ChangeRoutes
+from siltstone.server.rest.native.follow import FollowRoutes
 from siltstone.server.rest.native.jobs import JobRoutes
 from siltstone.server.rest.native.past import PastRoutes
 from siltstone.server.rest.native.statements import StatementRoutes
@@ -23,7 +24,7 @@ from siltstone.server.rest.native.transactions import TransactionRoutes
 from siltstone.server.rest.scope import RequestScope
 from siltstone.server.rest.specification import routes_of_specification
 
-STREAM, TEXT = "stream", "text"
+STREAM, EVENTS, TEXT = "stream", "events", "text"
 _DIFF = ("a", "b", "tables", "rows", "format")
 _RANGE = ("since", "until", "tables", "format")
 _READ, _WRITE, _ADMIN = Role.READ, Role.WRITE, Role.ADMIN
@@ -34,6 +35,7 @@ def routes_of(scope: RequestScope, jobs: JobRoutes, pipeline: Pipeline) -> list[
     served = scope.served
     system = SystemRoutes(served, scope.sessions, jobs, pipeline)
     transactions, feed = TransactionRoutes(scope), ChangeRoutes(served)
+    follow = FollowRoutes(served).follow
     past, sql = PastRoutes(served), StatementRoutes(scope)
     routes = [
         # the server, its jobs, and its feed
@@ -43,6 +45,7 @@ def routes_of(scope: RequestScope, jobs: JobRoutes, pipeline: Pipeline) -> list[
         _get("/metrics", _READ, system.metrics, gives=TEXT),
         _get("/v1/status", _READ, system.status),
         _get("/v1/changes", _READ, feed.changes, gives=STREAM, query=_RANGE, is_read=True),
+        _get("/v1/follow", _READ, follow, gives=EVENTS, query=("since", "tables")),
         _get("/v1/log", _READ, past.log, query=("limit",)),
         _get("/v1/diff", _READ, past.diff, gives=STREAM, query=_DIFF, is_read=True),
         _post("/v1/sql", _READ, sql.run, gives=STREAM, query=("format",), is_statement=True),

@@ -43,6 +43,7 @@ def _of_pandas(value: object) -> str:
     raise NotImplementedError
 
 
+EVENTS_TYPE = "text/event-stream"
 encoded = msgspec.json.Encoder(enc_hook=_of_pandas).encode
 """Returns a value as JSON: times as ISO 8601, bytes as base64, decimals as strings."""
 

@@ -1,0 +1,70 @@
+"""Awaited: how a public class becomes one whose calls are awaited.
+
+    count = awaited(ReadableTable.count)      async def count(self, filter=None) -> int
+
+A made method has the arguments of the one that it is made of, for people and for type checkers,
+and asks its handle to make the call: in place where that waits for nothing, else in a thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from functools import wraps
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Handle(Protocol):
+    """What makes the calls of its sync counterpart: by name, where they may wait."""
+
+    async def _call(self, name: str, /, *arguments: Any, **named: Any) -> Any: ...
+
+
+def awaited(
+    call: Callable[Concatenate[Any, P], T],
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
+    """Return the method of that name whose result is awaited."""
+    name = call.__name__
+
+    @wraps(call)
+    async def wait(handle: Handle, /, *arguments: Any, **named: Any) -> Any:
+        return await handle._call(name, *arguments, **named)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - see `Handle`
+
+    wait.__doc__ = told(call)
+    return wait  # type: ignore[return-value]
+
+
+def told(call: object) -> str:
+    """Return the text of a sync call without its examples, which await nothing."""
+    text = (getattr(call, "__doc__", None) or "").partition("\n\n        Examples:")[0]
+    return text.rstrip() + "\n"
+
+
+class Open(Protocol):
+    """What a block opens and ends."""
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None: ...
+
+
+O = TypeVar("O", bound=Open)  # noqa: E741 - as T and P
+
+
+class Opening(Generic[O]):
+    """What is opened by `await`, or for a block by `async with`. Once."""
+
+    def __init__(self, opens: Callable[[], Awaitable[O]]) -> None:
+        self._opens = opens
+        self._opened: O | None = None
+
+    def __await__(self) -> Generator[Any, Any, O]:
+        return self._opens().__await__()
+
+    async def __aenter__(self) -> O:
+        self._opened = opened = await self
+        return opened
+
+    async def __aexit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        assert self._opened is not None
+        await self._opened.__aexit__(kind, *rest)

@@ -1,0 +1,143 @@
+"""Runs: `Store.run` with a coroutine function; losers take turns as in `siltstone.api.runs`.
+
+The tasks of a loop that lost at a table wait for each other first, so that at most one thread waits
+for the turn of a table, with all other writers of the store. A run within a run takes no turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+from functools import partial
+from typing import TypeVar
+
+from siltstone.aio.loop_store import LoopStore
+from siltstone.aio.transaction import Transaction, worked
+from siltstone.api.runs import TurnHolder, TurnLines
+from siltstone.arguments import count_of
+from siltstone.errors import ConflictError, RequestError, told
+from siltstone.process.turns import NOBODY, NONE_CLOSED, WAIT_S, TableClosedError, TableTurns
+
+T = TypeVar("T")
+_holds: ContextVar[bool] = ContextVar("siltstone_run", default=False)
+
+
+class LoopTurns:
+    """The lines of the tasks of one loop, by table. The loop's thread."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, tuple[asyncio.Lock, int]] = {}
+
+    async def take(self, table: str) -> bool:
+        """Wait for at most a second for the tasks that come before; say whether it is our turn."""
+        lock, count = self._lines.get(table, (asyncio.Lock(), 0))
+        self._lines[table] = lock, count + 1
+        try:
+            async with asyncio.timeout(WAIT_S):
+                await lock.acquire()
+        except BaseException as error:
+            self._leave(table)
+            if not isinstance(error, TimeoutError):
+                raise
+            return False
+        return True
+
+    def give_up(self, table: str) -> None:
+        """Let the next task have its turn."""
+        self._lines[table][0].release()
+        self._leave(table)
+
+    def _leave(self, table: str) -> None:
+        lock, count = self._lines[table]
+        if count == 1:
+            del self._lines[table]
+        else:
+            self._lines[table] = lock, count - 1
+
+
+class Run:
+    """One run: its tries, and the turn that it holds."""
+
+    def __init__(
+        self,
+        store: LoopStore,
+        lines: LoopTurns,
+        turns: TurnLines,
+        begin: Callable[[], Awaitable[Transaction]],
+    ) -> None:
+        self._store, self._lines, self._turns, self._begin = store, lines, turns, begin
+        self._holder = TurnHolder(_OfNobody(turns) if isinstance(turns, TableTurns) else turns)
+        self._table: str | None = None
+
+    async def run(self, work: Callable[[Transaction], Awaitable[T]], attempts: int) -> T:
+        """Run `work` until a try commits; see `Store.run` for arguments and errors."""
+        if not callable(work):
+            raise RequestError(f"run() calls a function with a transaction; got {told(work)}")
+        count_of("attempts", attempts, 1)
+        is_outer = not _holds.get()
+        token = _holds.set(True)
+        try:
+            for tried in range(1, attempts + 1):
+                try:
+                    return await (self._tried(work) if tried > 1 else self._first(work))
+                except ConflictError as error:
+                    if tried == attempts:
+                        error.tell_tries(tried)
+                        raise
+                    lost = error
+                if is_outer:
+                    await self._lost(lost)
+                del lost
+        finally:
+            _holds.reset(token)
+            await self._end()
+        raise AssertionError
+
+    async def _first(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        try:
+            return await self._tried(work, self._turns.closed)
+        except TableClosedError as closed:
+            table = closed.table
+        await self._store.threads.run(lambda: self._turns.wait_open(table))
+        return await self._tried(work)
+
+    async def _tried(
+        self,
+        work: Callable[[Transaction], Awaitable[T]],
+        closed: frozenset[str] = NONE_CLOSED,
+    ) -> T:
+        tx = await self._begin()
+        async with tx:
+            return await worked(tx, work, closed)
+        raise AssertionError
+
+    async def _lost(self, error: ConflictError) -> None:
+        """Keep the turn, or take that of the table where the try lost."""
+        table = error.table
+        if self._table is not None and self._table != table:
+            await self._end()
+        if self._table is None and table != "*":
+            if not await self._lines.take(table):
+                return
+            self._table = table
+        await self._store.threads.run(lambda: self._holder.lost(error))
+
+    async def _end(self) -> None:
+        table, self._table = self._table, None
+        if table is not None:
+            try:
+                if self._store.groups is None:
+                    await self._store.threads.run(self._holder.end)
+                else:  # it is given up in memory
+                    self._holder.end()
+            finally:
+                self._lines.give_up(table)
+
+
+class _OfNobody:
+    """The turns of a store, as a task takes them: its calls are made in any thread."""
+
+    def __init__(self, turns: TableTurns) -> None:
+        self.note_loss, self.give_up = turns.note_loss, turns.give_up
+        self.take = partial(turns.take, thread=NOBODY)

@@ -1,0 +1,294 @@
+"""Store: an open store whose calls are awaited: `siltstone.Store` for an event loop.
+
+    async with aio.connect("shop") as db:
+        await db["orders"].upsert({"id": 1, "total": 20.0})
+
+It belongs to the loop in which it was connected. No call of it blocks the loop: what waits for
+nothing is done in place, commits of rows enter a group, and all else is done in a bounded pool of
+threads.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
+
+from siltstone import store as door
+from siltstone.aio.awaited import Opening, awaited
+from siltstone.aio.commits import GroupCommits
+from siltstone.aio.loop_store import LoopStore
+from siltstone.aio.runs import LoopTurns, Run
+from siltstone.aio.snapshot import Snapshot
+from siltstone.aio.streams import ChangeStream, RowStream
+from siltstone.aio.tables import Table
+from siltstone.aio.threads import THREADS_MAX, Threads
+from siltstone.aio.transaction import Transaction
+from siltstone.api import results, store
+from siltstone.choices import Durability, Isolation, Outcome
+from siltstone.given import Rows, SchemaLike
+from siltstone.local.store import LocalStore
+from siltstone.options import ConnectOptions
+
+if TYPE_CHECKING:
+    from siltstone.local.loop_commits import LoopCommits
+
+T = TypeVar("T")
+
+
+def connect(
+    path: str | os.PathLike[str],
+    *,
+    read_only: bool = False,
+    join: bool = False,
+    threads_max: int = THREADS_MAX,
+    **options: Unpack[ConnectOptions],
+) -> Opening[Store]:
+    """Open the store at `path`, or create it: `async with aio.connect(...)`, or `await` it.
+
+    Args:
+        path: As for `siltstone.connect`, as all other arguments but one.
+        read_only: Only read.
+        join: Work through the owner, if another process owns the store.
+        threads_max: So many calls that wait are made at once.
+        options: See `siltstone.connect`.
+
+    Raises:
+        RequestError: `threads_max` is no integer from 1.
+        SiltstoneError: As for `siltstone.connect`.
+    """
+    opens = partial(door.connect, path, read_only=read_only, join=join, **options)
+    return Opening(partial(_opened, opens, threads_max, door.caller()))
+
+
+async def _opened(
+    opens: Callable[[], store.Store], threads_max: int, place: tuple[str, int]
+) -> Store:
+    threads = Threads(threads_max)
+    with door.asked_at(place):
+        return Store(await threads.run(opens), threads)
+
+
+class Store:
+    """See the module. `async with` closes it."""
+
+    def __init__(self, db: store.Store, threads: Threads) -> None:
+        """Use `connect`."""
+        self._db, self._threads = db, threads
+        self._commits: LoopCommits | None = None
+        groups: GroupCommits | None = None
+        if isinstance(db, LocalStore):
+            self._commits = db.loop_commits(threads.under_way.ids)
+            if self._commits is not None:
+                groups = GroupCommits(threads, self._commits, db.options.room_timeout_s)
+        news = None if self._commits is None else self._commits.news
+        self._store = LoopStore(db, threads, groups, news)
+        self._lines = LoopTurns()
+
+    __contains__ = __iter__ = None  # else Python would ask for the tables 0, 1, 2, ...
+
+    def __repr__(self) -> str:
+        return f"<aio.Store {self.path}>"
+
+    @property
+    def path(self) -> Path:
+        """The directory of the store, at its owner."""
+        return self._db.path
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether this handle only reads."""
+        return self._db.is_read_only
+
+    @property
+    def seq(self) -> Awaitable[int]:
+        """The sequence number that a new snapshot sees."""
+        return self._threads.run(lambda: self._db.seq)
+
+    @property
+    def durable_seq(self) -> Awaitable[int]:
+        """The last sequence number that survives a power loss."""
+        return self._threads.run(lambda: self._db.durable_seq)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        await self.close(upkeep=None if kind is None else False)
+
+    async def _call(self, name: str, /, *arguments: Any, **named: Any) -> Any:
+        return await self._threads.run(lambda: getattr(self._db, name)(*arguments, **named))
+
+    # tables
+
+    def __getitem__(self, name: str) -> Table:
+        """Return the table called `name`.
+
+        Raises:
+            TableNotFoundError: No table has that name. Where another process owns the store, the
+                first call of the table raises it.
+        """
+        return Table(self._store, name, lambda: self._db[name])
+
+    async def create_table(
+        self,
+        name: str,
+        schema: SchemaLike | None = None,
+        primary_key: str | Sequence[str] = (),
+        *,
+        data: Rows | None = None,
+        defaults: Mapping[str, Any] | None = None,
+        exist_ok: bool = False,
+    ) -> Table:
+        """Create a table, and fill it, in one step; see `siltstone.Store.create_table`."""
+        made = await self._call(
+            "create_table", name, schema, primary_key,
+            data=data, defaults=defaults, exist_ok=exist_ok,
+        )  # fmt: skip
+        return Table(self._store, name, lambda: made)
+
+    tables = awaited(store.Store.tables)
+    drop_table = awaited(store.Store.drop_table)
+    rename_table = awaited(store.Store.rename_table)
+
+    # transactions
+
+    def transaction(
+        self,
+        *,
+        isolation: Isolation = "snapshot",
+        durability: Durability = "sync",
+        token: tuple[str, int] | None = None,
+        claim: int | None = None,
+        turns: Sequence[str] | None = None,
+        read_seq: int | None = None,
+    ) -> Opening[Transaction]:
+        """Begin a transaction: `async with db.transaction()`, or `await` it.
+
+        See `siltstone.Store.transaction` for arguments and errors.
+        """
+        begin = partial(
+            self._db.transaction,
+            isolation=isolation, durability=durability, token=token, claim=claim,
+            turns=turns, read_seq=read_seq,
+        )  # fmt: skip
+        is_short = durability == "sync" and turns is None and read_seq is None
+        return Opening(partial(self._begun, begin, is_short=is_short))
+
+    async def _begun(self, begin: Callable[[], Any], *, is_short: bool = True) -> Transaction:
+        self._threads.check()
+        if is_short and self._store.groups is not None:
+            return Transaction(self._store, begin())
+        return Transaction(self._store, await self._threads.run(begin))
+
+    async def run(self, work: Callable[[Transaction], Awaitable[T]], attempts: int = 10) -> T:
+        """Run `await work(tx)` in a transaction and commit; run it again after a ConflictError.
+
+        See `siltstone.Store.run` for arguments and errors.
+        """
+        run = Run(
+            self._store,
+            self._lines,
+            self._db._turns,  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - as in `api`
+            partial(self._begun, self._db.transaction),
+        )
+        return await run.run(work, attempts)
+
+    async def outcome(self, transaction_id: str) -> Outcome:
+        """Return what became of a commit; one that is under way in this loop is waited for.
+
+        See `siltstone.Store.outcome` for errors.
+        """
+        self._threads.check()
+        await self._threads.under_way.until_over(transaction_id)
+        return await self._call("outcome", transaction_id)
+
+    stage = awaited(store.Store.stage)
+    claim = awaited(store.Store.claim)
+    claimed = awaited(store.Store.claimed)
+    token_apps = awaited(store.Store.token_apps)
+    forget_token_app = awaited(store.Store.forget_token_app)
+
+    # snapshots and queries
+
+    def snapshot(
+        self, *, seq: int | None = None, at: str | dt.datetime | None = None, tag: str | None = None
+    ) -> Opening[Snapshot]:
+        """Return all tables at one seq: `async with db.snapshot(...)`, or `await` it.
+
+        See `siltstone.Store.snapshot` for arguments and errors.
+        """
+        return Opening(partial(self._seen, partial(self._db.snapshot, seq=seq, at=at, tag=tag)))
+
+    async def _seen(self, take: Callable[[], Any]) -> Snapshot:
+        return Snapshot(self._store, await self._threads.run(take))
+
+    def sql_reader(self, statement: str, parameters: Any = None) -> RowStream:
+        """Run a query; return its rows as batches to iterate over: `siltstone.Store.sql_reader`."""
+        return RowStream(self._threads, lambda: self._db.sql_reader(statement, parameters))
+
+    async def changes(
+        self, since: int = 0, until: int | None = None, tables: Sequence[str] | None = None
+    ) -> dict[str, RowStream]:
+        """Return the row versions of the seqs (since, until] per keyed table, to iterate over.
+
+        See `siltstone.Store.changes` for arguments and errors.
+        """
+        found = await self._call("changes", since, until, tables)
+        return {
+            name: RowStream(self._threads, lambda reader=reader: reader)
+            for name, reader in found.items()
+        }
+
+    def follow(self, since: int = 0, tables: Sequence[str] | None = None) -> ChangeStream:
+        """Iterate over the commits since a seq, and then over each that comes.
+
+        See `siltstone.Store.follow` for arguments and errors, which the first change raises.
+        """
+        return ChangeStream(self._store, since, tables)
+
+    sql = awaited(store.Store.sql)
+    diff = awaited(store.Store.diff)
+    put_back = awaited(store.Store.put_back)
+    change_tasks = awaited(store.Store.change_tasks)
+    changes_upto = awaited(store.Store.changes_upto)
+    changes_from = awaited(store.Store.changes_from)
+    log = awaited(store.Store.log)
+    tag = awaited(store.Store.tag)
+    tags = awaited(store.Store.tags)
+    untag = awaited(store.Store.untag)
+
+    # serving others, maintenance
+
+    serve_local = awaited(store.Store.serve_local)
+    serve = awaited(store.Store.serve)
+    checkpoint = awaited(store.Store.checkpoint)
+    merge = awaited(store.Store.merge)
+    optimize = awaited(store.Store.optimize)
+    vacuum = awaited(store.Store.vacuum)
+    verify = awaited(store.Store.verify)
+    repair = awaited(store.Store.repair)
+    backup = awaited(store.Store.backup)
+    status = awaited(store.Store.status)
+    jobs = awaited(store.Store.jobs)
+    import_external = awaited(store.Store.import_external)
+
+    async def close(
+        self, upkeep: bool | None = None, *, on_progress: results.Progress | None = None
+    ) -> None:
+        """Close this handle and all that came from it; see `siltstone.Store.close`.
+
+        Commits that were entered come first. A second call does nothing. A task that is cancelled
+        meanwhile does not wait any more; the store closes in any case.
+        """
+        if self._threads.is_closed:
+            return
+        await self._threads.close(partial(self._close, upkeep, on_progress))
+
+    def _close(self, upkeep: bool | None, on_progress: results.Progress | None) -> None:
+        if self._commits is not None:
+            self._commits.end()
+        self._db.close(upkeep, on_progress=on_progress)

@@ -1,0 +1,212 @@
+"""Transaction: one snapshot over all tables, private changes, one commit for all of them, awaited.
+
+What needs only memory is done in place: in the process that owns the store, that is its begin, its
+writes of single rows, and reads of rows that are there. A few rows are committed in a group of the
+loop; all else commits in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Self, TypeVar
+
+from siltstone.aio.awaited import awaited
+from siltstone.aio.loop_store import LoopStore
+from siltstone.aio.streams import RowStream
+from siltstone.aio.tables import TransactionTable
+from siltstone.aio.turns import Turns
+from siltstone.api import transaction
+from siltstone.api.results import Receipt
+from siltstone.given import Rows, SchemaLike
+from siltstone.local.group_upserts import WriteSet
+from siltstone.local.transaction import LocalTransaction
+from siltstone.process.turns import TableClosedError
+
+T = TypeVar("T")
+_rolling_back: set[asyncio.Task[None]] = set()
+"""A loop keeps no task alive by itself."""
+
+
+class Transaction:
+    """See the module. `async with` commits at the end of the block; an error rolls back.
+
+    Tasks may share it: its calls take turns. A block that is cancelled while a call of it runs in a
+    thread ends at once, and the transaction when that call is done.
+    """
+
+    def __init__(self, store: LoopStore, tx: transaction.Transaction) -> None:
+        """Use `Store.transaction`."""
+        self._store, self._tx = store, tx
+        self._turns = Turns(store.threads)
+        self._given = store.threads.given()
+        self._id: str | None = None
+
+    def __repr__(self) -> str:
+        return f"<aio.{repr(self._tx).removeprefix('<')}"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is neither committed nor rolled back."""
+        return self._tx.is_open
+
+    @property
+    def phase(self) -> Any:
+        """How far it is."""
+        return self._tx.phase
+
+    @property
+    def read_seq(self) -> int:
+        """The sequence number of its snapshot."""
+        return self._tx.read_seq
+
+    @property
+    def receipt(self) -> Receipt | None:
+        """The receipt of the commit; None before it."""
+        return self._tx.receipt
+
+    @property
+    def seq(self) -> int:
+        """The sequence number of the commit; see `siltstone.Transaction.seq`."""
+        return self._tx.seq
+
+    @property
+    def transaction_id(self) -> str | None:
+        """The id under which its commit began, for `Store.outcome`; None: none has begun.
+
+        A task that was cancelled in a commit finds here what to ask for.
+        """
+        return self._id or self._given.last
+
+    @property
+    async def is_applied(self) -> bool:
+        """Whether its token was applied before it began: the commit returns the old receipt."""
+        return await self._turns.run(lambda: self._tx.is_applied)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if not self.is_open:
+            return
+        if kind is not None:
+            await self._roll_back()
+            return
+        try:
+            await self.commit()
+        except BaseException:
+            if self.is_open:  # cancelled before its commit began
+                await self._roll_back()
+            raise
+
+    async def _roll_back(self) -> None:
+        """Roll back now; behind a call that still runs, if it was cancelled."""
+        is_free = self._turns.is_free
+        task = asyncio.ensure_future(self.rollback())
+        _rolling_back.add(task)
+        task.add_done_callback(_rolling_back.discard)
+        if is_free:
+            await asyncio.shield(task)
+
+    async def _call(self, name: str, /, *arguments: Any, **named: Any) -> Any:
+        return await self._turns.run(lambda: getattr(self._tx, name)(*arguments, **named))
+
+    def __getitem__(self, name: str) -> TransactionTable:
+        """Return the table called `name`; see `siltstone.Transaction`."""
+        return self._table(name, lambda: self._tx[name])
+
+    def table(self, table_id: int) -> TransactionTable:
+        """Return the table with this id (`Table.id`), whatever its name is in this transaction."""
+        return self._table(f"#{table_id}", lambda: self._tx.table(table_id))
+
+    def _table(self, name: str, find: Callable[[], Any]) -> TransactionTable:
+        is_here = self._store.groups is not None
+        return TransactionTable(self._turns, name, find, is_here=is_here)
+
+    async def create_table(
+        self,
+        name: str,
+        schema: SchemaLike | None = None,
+        primary_key: str | Sequence[str] = (),
+        *,
+        data: Rows | None = None,
+        defaults: Mapping[str, Any] | None = None,
+        exist_ok: bool = False,
+    ) -> TransactionTable:
+        """Create a table, and fill it; see `siltstone.Transaction`."""
+        made = await self._call(
+            "create_table", name, schema, primary_key,
+            data=data, defaults=defaults, exist_ok=exist_ok,
+        )  # fmt: skip
+        return self._table(name, lambda: made)
+
+    def sql_reader(self, statement: str, parameters: Any = None) -> RowStream:
+        """Run a query; return its rows as batches to iterate over."""
+        return RowStream(self._turns, lambda: self._tx.sql_reader(statement, parameters))
+
+    tables = awaited(transaction.Transaction.tables)
+    drop_table = awaited(transaction.Transaction.drop_table)
+    rename_table = awaited(transaction.Transaction.rename_table)
+    claim = awaited(transaction.Transaction.claim)
+    sql = awaited(transaction.Transaction.sql)
+    attach = awaited(transaction.Transaction.attach)
+    put_back = awaited(transaction.Transaction.put_back)
+    changed_since = awaited(transaction.Transaction.changed_since)
+    tag = awaited(transaction.Transaction.tag)
+
+    async def commit(self) -> Receipt:
+        """Commit and return the receipt; see `siltstone.Transaction.commit`.
+
+        Raises:
+            CancelledError: The task was cancelled. Without a `transaction_id` nothing of it was
+                committed, nor will be; else `Store.outcome` of it tells.
+        """
+        groups, tx = self._store.groups, self._tx
+        if groups is None or not isinstance(tx, LocalTransaction):
+            return await self._turns.run(tx.commit, given=self._given)
+        end = await self._turns.take()
+        made = None
+        try:
+            self._store.threads.check()
+            made = tx.begin_commit()
+        finally:
+            if not isinstance(made, WriteSet):
+                end()
+        if isinstance(made, Receipt):
+            return made
+        if made is None:
+            return await self._turns.run(tx.commit, given=self._given)
+        self._id = groups.id_of(made)
+
+        def ended(receipt: Receipt | None) -> None:
+            try:
+                tx.finish(receipt)
+            finally:
+                end()
+
+        return await groups.commit(made, lambda: tx.commit_alone(made), ended)
+
+    async def rollback(self) -> None:
+        """End without a trace; a second call does nothing."""
+        await self._turns.run(self._tx.rollback, lambda: self._store.groups is not None)
+
+
+async def worked(
+    tx: Transaction, work: Callable[[Transaction], Awaitable[T]], closed: frozenset[str]
+) -> T:
+    """Do the work of a run; it begins again if it named a closed table, whatever it made of it.
+
+    Raises:
+        TableClosedError: It did.
+    """
+    of_store = tx._tx  # noqa: SLF001 - of this module
+    of_store.closed = closed
+    try:
+        found = await work(tx)
+    except Exception as error:
+        if of_store.closed_at:
+            raise TableClosedError(of_store.closed_at) from error
+        raise
+    if of_store.closed_at:  # the work caught the error, and may have left a part out
+        raise TableClosedError(of_store.closed_at)
+    return found
