@@ -88,6 +88,22 @@ def test_a_fault_is_a_typed_error_and_the_call_works_when_the_cause_is_gone(name
     assert total
 
 
+def test_rows_that_lance_refused_are_read_again_as_soon_as_the_disk_reads_again():
+    scenario = SCENARIOS["a table that Lance refuses"]
+    states, trace = scenario.recorded
+    reads = [
+        at
+        for at, each in enumerate(trace, 1)
+        if each.what == "read" and str(each.path).endswith("rows.arrow")
+    ]
+    assert reads
+    for at in reads:
+        life, _ = with_fault(scenario, states, Fault(at, Kind.EIO, is_sticky=True))
+        assert life.seq == max(states)
+        assert answer(life.store.snapshot()) == rows_of(states[life.seq])
+        life.abandon()
+
+
 @scenarios
 def test_a_short_write_is_finished_and_nobody_hears_of_it(name):
     scenario = SCENARIOS[name]

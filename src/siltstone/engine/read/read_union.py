@@ -466,7 +466,10 @@ class KeyedReader:
         rows = pa.Table.from_batches(self.looked_up(keys, schema.names), schema)
         places = {key: place for place, key in enumerate(codec.keys(rows))}
         found = [places[key] for key in keys if key in places]
-        return rows.take(pa.array(found, pa.int64()))
+        try:
+            return rows.take(pa.array(found, pa.int64()))
+        except pa.ArrowInvalid:  # more than 2 GiB of texts, which Arrow takes as one array
+            return pa.concat_tables([rows.slice(0, 0), *(rows.slice(at, 1) for at in found)])
 
     def looked_up(self, keys: Sequence[Key], read: list[str]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of some keys, and of others with the same codes, as a scan does."""

@@ -10,6 +10,7 @@ is at most flushed_seq, so history has every version up to it.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -38,7 +39,7 @@ from siltstone.engine.read.past_record import PastTable
 from siltstone.engine.read.read_levels import ReadLevels
 from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.text_search import TextSearch
-from siltstone.engine.read.view import View
+from siltstone.engine.read.view import Levels, View
 from siltstone.errors import CorruptionError, SiltstoneError, SnapshotExpiredError
 from siltstone.formats.log.group import UPSERT
 from siltstone.formats.manifest import Fallback, KeyedStorage, Load, Pin, Schema, TableDefinition
@@ -180,8 +181,13 @@ class Readers:
             return self.plain(table_schema, None if version is None else version.pin, view.lease)
         key = (incarnation.id, table_schema.id)
         memo = view.memo.get(key)
-        # Open transactions share a view, and each may have its own schema under the same id.
-        if not isinstance(memo, KeyedReader) or memo.table_schema is not table_schema:
+        # Open transactions share a view, and each may have its own schema under the same id. Rows
+        # that could not be read when the view was made may be readable now.
+        if (
+            self._unread
+            or not isinstance(memo, KeyedReader)
+            or memo.table_schema is not table_schema
+        ):
             memo = None
         elif memo.seq == seq:
             return memo
@@ -201,7 +207,7 @@ class Readers:
                 self._images.add(levels.images)
             read = ReadLevels(
                 table_schema,
-                levels.sources,
+                self._read_again(table, levels),
                 levels.base,
                 lease=view.lease,
                 kept=levels.kept,
@@ -379,8 +385,9 @@ class Readers:
     ) -> Source:
         """Return rows that Lance refused.
 
-        If they cannot be read, readers of the table get the error, and no others. Then they are
-        read again for the next view, and once: when it is made under a lock, the failure is there.
+        If they cannot be read, readers of the table get the error, and no others. They are read
+        again by each later reader (`_read_again`), and for the next view, but once: when that is
+        made under a lock, the failure is there.
         """
         failed = self._unread.get(rows.pin.path)
         if failed is not None and all(failed is not source for source in known):
@@ -393,6 +400,18 @@ class Readers:
             return run
         self._unread.pop(rows.pin.path, None)  # an older view may still have it
         return found
+
+    def _read_again(self, table: TableDefinition, levels: Levels) -> tuple[Source, ...]:
+        """Return the sources of a view, with rows that Lance refused if they can be read now."""
+        if not self._unread:
+            return levels.sources
+        found = list(levels.sources)
+        for rows in levels.storage.fallbacks:
+            failed = self._unread.get(rows.pin.path)
+            if failed in found:
+                with contextlib.suppress(SiltstoneError):
+                    found[found.index(failed)] = self._fallbacks.of(table, rows)
+        return tuple(found)
 
     def _attached(self, load: Load) -> Attached:
         pin = load.pin
