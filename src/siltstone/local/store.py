@@ -351,13 +351,9 @@ class LocalStore(Store):
 
     def write_sql(self, statement: str, parameters: queries.Parameters = None) -> Answer:
         """Run a statement that writes, for a server."""
-        from siltstone.local.statements.written import (  # noqa: PLC0415 - as in `sql_with`
-            answer_of,
-            require_write,
-        )
+        from siltstone.local.statements.written import answered  # noqa: PLC0415 - as in `sql_with`
 
-        write = require_write(statement)
-        return answer_of(self._wrote(write, statement, parameters, lambda _: None))
+        return answered(self._wrote, statement, parameters)
 
     def _wrote(
         self, write: Write, statement: str, parameters: queries.Parameters, variables: Variables

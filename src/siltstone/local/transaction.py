@@ -119,13 +119,9 @@ class LocalTransaction(EngineTransaction, Transaction):
 
     def write_sql(self, statement: str, parameters: queries.Parameters = None) -> Answer:
         """Run a statement that writes, for a server."""
-        from siltstone.local.statements.written import (  # noqa: PLC0415 - as in `sql`
-            answer_of,
-            require_write,
-        )
+        from siltstone.local.statements.written import answered  # noqa: PLC0415 - as in `sql`
 
-        write = require_write(statement)
-        return answer_of(self._wrote(write, statement, parameters, lambda _: None))
+        return answered(self._wrote, statement, parameters)
 
     def _wrote(
         self,

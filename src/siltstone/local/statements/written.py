@@ -15,6 +15,7 @@ from siltstone.query.sql.shielded import folded
 from siltstone.query.sql.writes.parse import write_of
 from siltstone.query.sql.writes.statements import (
     AlterStatement,
+    Change,
     CreateStatement,
     DeleteStatement,
     DropStatement,
@@ -26,6 +27,7 @@ from siltstone.query.sql.writes.statements import (
 )
 
 if TYPE_CHECKING:
+    from siltstone.query.sql.frames import Variables
     from siltstone.query.sql.taken.values import Parameters
 
 _RUN: dict[type, Callable[[Running, Any], Written]] = {
@@ -44,8 +46,12 @@ Answer: TypeAlias = tuple[int | None, int | None, pa.Table]
 """The rows and the seq of a `Result`, and what it holds: what a server sends."""
 
 
-def require_write(statement: object) -> Write:
-    """Return a statement that writes.
+def answered(
+    run: Callable[[Write, str, Parameters, Variables], Result],
+    statement: str,
+    parameters: Parameters,
+) -> Answer:
+    """Run a statement that writes, for a server: it sees no variables.
 
     Raises:
         RequestError: It only reads.
@@ -53,12 +59,8 @@ def require_write(statement: object) -> Write:
     write = write_of(statement)
     if write is None:
         raise RequestError("write_sql runs a statement that writes, and this one only reads")
-    return write
-
-
-def answer_of(result: Result) -> Answer:
-    """Return a result as a server sends it."""
-    return result.rows, result.seq, result.to_arrow()
+    found = run(write, statement, parameters, lambda _: None)
+    return found.rows, found.seq, found.to_arrow()
 
 
 def given_of(write: Write, parameters: Parameters) -> dict[str, object]:
@@ -109,9 +111,5 @@ def result_of(write: Write, written: Written, seq: int | None) -> Result:
     """Return the result of a statement, with DuckDB's own rows if it returns none."""
     if written.returned is not None:
         return Result(written.returned, rows=written.rows, seq=seq)
-    is_definition = not isinstance(
-        write.statement,
-        InsertStatement | UpdateStatement | DeleteStatement | MergeStatement | TruncateStatement,
-    )
-    counted = [] if is_definition else [written.rows]
+    counted = [written.rows] if isinstance(write.statement, Change) else []
     return Result(pa.table({"Count": pa.array(counted, pa.int64())}), rows=written.rows, seq=seq)

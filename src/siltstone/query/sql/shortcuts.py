@@ -10,7 +10,9 @@ done with the number) remains its own. Keys in order are `pages`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol, cast, runtime_checkable
 
 import pyarrow as pa
@@ -35,11 +37,17 @@ class Countable(Scannable, Protocol):
         ...
 
 
-class RowsToCount:
-    """As many rows as a table has, without their values."""
+@dataclass(frozen=True, slots=True)
+class Shortened:
+    """A table of which a statement needs the `rows` alone, if it has no filter."""
 
-    def __init__(self, source: Countable) -> None:
-        self.source, self.schema = source, source.schema
+    source: Scannable
+    rows: Callable[[Sequence[str] | None], pa.RecordBatchReader]
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the table."""
+        return self.source.schema
 
     def scan(
         self,
@@ -47,22 +55,26 @@ class RowsToCount:
         filter: Filter,  # noqa: A002 - pyarrow's word
         limit: int | None,
     ) -> pa.RecordBatchReader:
-        """Return rows of nulls; if there is a filter, the rows themselves."""
-        if filter is not None:
-            return self.source.scan(columns, filter, limit)
-        names = self.schema.names if columns is None else columns
-        fields = pa.schema([self.schema.field(name).with_nullable(True) for name in names])
-        return pa.RecordBatchReader.from_batches(fields, self._batches(fields))
+        """Return these rows; if there is a filter, all that match."""
+        return self.rows(columns) if filter is None else self.source.scan(columns, filter, limit)
 
-    def _batches(self, fields: pa.Schema) -> Iterator[pa.RecordBatch]:
-        left = self.source.count()
-        row_bytes = 1 + sum(pa.nulls(1, field.type).nbytes for field in fields)
-        rows = min(left, _BATCH_ROWS, max(1, _BATCH_BYTES // row_bytes))  # a vector has room, too
-        nothing = [pa.nulls(rows, field.type) for field in fields]
-        whole = pa.RecordBatch.from_arrays(nothing, schema=fields)
-        while left:
-            yield whole.slice(0, left)
-            left -= min(left, rows)
+
+def _to_count(source: Countable, columns: Sequence[str] | None) -> pa.RecordBatchReader:
+    """Return as many rows as a table has, of nulls."""
+    names = source.schema.names if columns is None else columns
+    fields = pa.schema([source.schema.field(name).with_nullable(True) for name in names])
+    return pa.RecordBatchReader.from_batches(fields, _nulls(source, fields))
+
+
+def _nulls(source: Countable, fields: pa.Schema) -> Iterator[pa.RecordBatch]:
+    left = source.count()
+    row_bytes = 1 + sum(pa.nulls(1, field.type).nbytes for field in fields)
+    rows = min(left, _BATCH_ROWS, max(1, _BATCH_BYTES // row_bytes))  # a vector has room, too
+    nothing = [pa.nulls(rows, field.type) for field in fields]
+    whole = pa.RecordBatch.from_arrays(nothing, schema=fields)
+    while left:
+        yield whole.slice(0, left)
+        left -= min(left, rows)
 
 
 @runtime_checkable
@@ -92,27 +104,13 @@ class Ordered(Scannable, Protocol):
         ...
 
 
-class RowsAtEnds:
-    """The rows of a table with the first and the last key."""
-
-    def __init__(self, source: Ordered) -> None:
-        self.source, self.schema = source, source.schema
-
-    def scan(
-        self,
-        columns: Sequence[str] | None,
-        filter: Filter,  # noqa: A002 - pyarrow's word
-        limit: int | None,
-    ) -> pa.RecordBatchReader:
-        """Return both rows; if there is a filter, all that match."""
-        if filter is not None:
-            return self.source.scan(columns, filter, limit)
-        page: dict[str, Any] = {"limit": 1, "likely": 1}
-        first, last = (
-            self.source.scan_by(columns, None, descending=way, **page).read_all()
-            for way in (False, True)
-        )
-        return pa.concat_tables([first, last]).to_reader()
+def _at_ends(source: Ordered, columns: Sequence[str] | None) -> pa.RecordBatchReader:
+    """Return the rows with the first and the last key."""
+    page: dict[str, Any] = {"limit": 1, "likely": 1}
+    first, last = (
+        source.scan_by(columns, None, descending=way, **page).read_all() for way in (False, True)
+    )
+    return pa.concat_tables([first, last]).to_reader()
 
 
 def shortened(source: Scannable, needed: str | None) -> Scannable:
@@ -120,10 +118,11 @@ def shortened(source: Scannable, needed: str | None) -> Scannable:
     if needed is None:
         return source
     if needed == ROWS:
-        return RowsToCount(source) if isinstance(source, Countable) else source
-    if not isinstance(source, Ordered):
+        counted = isinstance(source, Countable)
+        return Shortened(source, partial(_to_count, source)) if counted else source
+    if not isinstance(source, Ordered) or [*map(folded, source.ordered_key)] != [needed]:
         return source
-    return RowsAtEnds(source) if [*map(folded, source.ordered_key)] == [needed] else source
+    return Shortened(source, partial(_at_ends, source))
 
 
 def needed_of(table: Any) -> str | None:
