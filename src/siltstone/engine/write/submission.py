@@ -253,6 +253,11 @@ def _check_images(
     upto: int,
 ) -> None:
     read_seq = made.read_seq or 0
+    newest = table_schema_of(catalogs.schema_of(table))
+    if newest.has_other_types(
+        table_schema_of(catalogs.schema_of(table, read_seq))
+    ):  # a predicate knows no value that the old type lacks
+        raise ConflictError(catalogs.name_of(table), "*", read_seq, upto)
     before = core.readers.open(view, table, read_seq)
     # By the columns that the predicates name, whatever was renamed since.
     after = core.readers.open(now.view, table, now.visible, defined_at=read_seq)
