@@ -228,6 +228,7 @@ def _recheck(core: Core, made: WriteSet, recheck: RecheckError, view: View | Non
         if not is_all or (keys and None in predicates):
             raise ConflictError(name, "*", made.read_seq or 0, recheck.upto)
         if keys:
+            _refuse_other_types(table, made.read_seq or 0, recheck.upto)
             _check_images(core, made, view, now, table, keys, predicates, recheck.upto)
     reads.checked = now.visible if recheck.now is None else recheck.upto
 
@@ -242,6 +243,13 @@ def _keys_since(
     return [tuple(key) if type(key) is list else key for key in found], True
 
 
+def _refuse_other_types(table: TableDefinition, read_seq: int, upto: int) -> None:
+    """Refuse if a type was widened since: a predicate knows no value that the old one lacks."""
+    then, newest = catalogs.schema_of(table, read_seq), catalogs.schema_of(table)
+    if table_schema_of(newest).has_other_types(table_schema_of(then)):
+        raise ConflictError(catalogs.name_of(table), "*", read_seq, upto)
+
+
 def _check_images(
     core: Core,
     made: WriteSet,
@@ -253,11 +261,6 @@ def _check_images(
     upto: int,
 ) -> None:
     read_seq = made.read_seq or 0
-    newest = table_schema_of(catalogs.schema_of(table))
-    if newest.has_other_types(
-        table_schema_of(catalogs.schema_of(table, read_seq))
-    ):  # a predicate knows no value that the old type lacks
-        raise ConflictError(catalogs.name_of(table), "*", read_seq, upto)
     before = core.readers.open(view, table, read_seq)
     # By the columns that the predicates name, whatever was renamed since.
     after = core.readers.open(now.view, table, now.visible, defined_at=read_seq)
