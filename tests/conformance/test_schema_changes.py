@@ -7,7 +7,7 @@ import pytest
 from lance_namespace import errors
 
 from tests.clients.operations import NEW, ROWS
-from tests.conformance.cases import CLIENTS, FILES, STATEMENTS, case, not_offered, refused_with
+from tests.conformance.cases import CLIENTS, FILES, STATEMENTS, case, refused_with
 from tests.conformance.guests import Guest, Path
 from tests.conformance.operation_guests import Generated, OperationsInProcess
 

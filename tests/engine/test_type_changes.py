@@ -364,6 +364,28 @@ def test_the_feed_shows_old_rows_in_the_wider_type(db: st.Store) -> None:
         assert sorted(row["c"] for row in rows if row["c"]) == [5, 2**40]
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "before", "later"),
+    [
+        ("fixed_size_binary[2]", "binary", b"ab", b"longer"),
+        ("decimal128(5, 2)", "decimal256(60, 2)", Decimal("1.25"), Decimal("1e50")),
+        ("int8", "int64", 5, 2**40),
+    ],
+)
+def test_the_feed_of_before_is_read_beside_values_that_its_type_lacks(
+    db: st.Store, old: str, new: str, before: object, later: object
+) -> None:
+    table = made(db, old, before)
+    seq = db.seq
+    table.alter_column("c", type=new)
+    table.insert({"id": 3, "c": later, "z": None})
+    db.checkpoint()
+    tasks = db.change_tasks("t", 0, seq)
+    rows = [row for task in tasks for batch in task.read() for row in batch.to_pylist()]
+    assert {row["id"]: row["c"] for row in rows} == {1: before, 2: None}
+    assert column_of(db.snapshot(seq=seq)["t"]) == {1: before, 2: None}
+
+
 def test_the_feed_tells_of_each_row_that_another_type_writes(db: st.Store) -> None:
     table = made(db, "string", "5")
     seq = db.seq
@@ -504,6 +526,17 @@ def test_another_type_conflicts_with_what_was_written_since_it_read_the_rows(
     with pytest.raises(st.ConflictError):
         tx.commit()
     assert table.schema.field("c").type == pa.int32()
+
+
+def test_a_serializable_scan_sees_values_that_the_old_type_lacks(db: st.Store) -> None:
+    table = made(db, "int32", 5)
+    tx = db.transaction(isolation="serializable")
+    assert tx["t"].count(filter="c > 1000") == 0
+    tx["t"].update(2, z="none is large")
+    table.alter_column("c", type="int64")
+    table.insert({"id": 3, "c": 2**40 + 1, "z": None})  # as an int32 it is 1
+    with pytest.raises(st.ConflictError):
+        tx.commit()
 
 
 def test_a_wider_type_does_not_conflict_with_rows(db: st.Store) -> None:

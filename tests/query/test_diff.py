@@ -236,13 +236,13 @@ def test_a_name_that_passed_to_a_table_with_another_key_has_all_rows_of_both(
         ((1, 2, [3]), st.RequestError, "a list of names"),
     ],
 )
-def test_what_is_no_moment_and_no_table_with_a_key_is_refused(
+def test_what_is_no_moment_and_no_table_is_refused(
     tmp_path: Path, arguments: Any, error: type[Exception], text: str
 ) -> None:
     with st.connect(tmp_path / "s", background=False) as db:
         db.create_table("plain", {"id": "int64"})
         db.create_table("t", {"id": "int64"}, primary_key="id")
-        assert list(db.diff(1)) == ["t"]
+        assert list(db.diff(1)) == ["plain", "t"]
         with pytest.raises(error, match=text):
             db.diff(*arguments)
 

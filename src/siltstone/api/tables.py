@@ -279,7 +279,7 @@ class WritableTable(ReadableTable, Generic[Written, Deleted, Done]):
         Args:
             name: Its name.
             type: As for `add_column`. A wider one (int32 to int64, float32 to float64, decimals of
-                more digits, a date to a timestamp of seconds) costs nothing: rows are written anew
+                more digits, a date to a timestamp of seconds) costs nothing: rows are rewritten
                 by maintenance. For any other one all rows are read, each value must have one in
                 the new type, and a table with a key gets all its rows written in this commit
                 (at most 256 MiB), without the column's indexes. Reads of older seqs show the

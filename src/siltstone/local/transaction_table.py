@@ -222,7 +222,7 @@ class LocalTransactionTable(LocalReadable, TransactionTable):
             nbytes += made.nbytes
             if self.has_key and nbytes > FRAME_BYTES_MAX:
                 raise RequestError(
-                    f"to write column {name!r} of {self.name!r} anew takes more than"
+                    f"to rewrite column {name!r} of {self.name!r} takes more than"
                     f" {FRAME_BYTES_MAX} bytes of rows, which one commit cannot hold; add a column,"
                     " fill it in parts, and drop this one"
                 )

@@ -104,6 +104,11 @@ class TableSchema:
         ids = ((name, self.ids[name]) for name in columns)
         return {n: written.names[i] for n, i in ids if i in there and there[i] == here[i]}
 
+    def has_other_types(self, other: TableSchema) -> bool:
+        """Say whether a column that both have is of another type there."""
+        here, there = self._types, other._types
+        return any(i in there and there[i] != kind for i, kind in here.items())
+
     def is_unlike(self, column: str, written: TableSchema) -> bool:
         """Say whether rows under `written` have values of a column that are not stored as such.
 

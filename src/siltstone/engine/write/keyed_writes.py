@@ -231,9 +231,8 @@ def widened_row(row: Row, old: TableSchema, newest: TableSchema) -> Row:
 def has_other_values(old: TableSchema, newest: TableSchema) -> bool:
     """Say whether rows of a plain table under an older schema may not be as the newest has them."""
     came = newest.initials().keys() - old.names.keys()
-    shared = [name for i, name in newest.names.items() if i in old.names]
-    is_retyped = len(newest.alike(shared, old)) < len(shared)
-    return is_retyped or bool(came) or bool(forbidden(old.schema, newest.schema))
+    is_strict = bool(forbidden(old.schema, newest.schema))
+    return newest.has_other_types(old) or bool(came) or is_strict
 
 
 def _has_null(part: Part, places: Sequence[int]) -> bool:

@@ -228,6 +228,7 @@ def _recheck(core: Core, made: WriteSet, recheck: RecheckError, view: View | Non
         if not is_all or (keys and None in predicates):
             raise ConflictError(name, "*", made.read_seq or 0, recheck.upto)
         if keys:
+            _refuse_other_types(table, made.read_seq or 0, recheck.upto)
             _check_images(core, made, view, now, table, keys, predicates, recheck.upto)
     reads.checked = now.visible if recheck.now is None else recheck.upto
 
@@ -240,6 +241,13 @@ def _keys_since(
         return core.recent.keys_since(incarnation, checked, KEYS_CHECKED_MAX)
     found = recheck.keys.get(incarnation, ())
     return [tuple(key) if type(key) is list else key for key in found], True
+
+
+def _refuse_other_types(table: TableDefinition, read_seq: int, upto: int) -> None:
+    """Refuse if a type was widened since: a predicate knows no value that the old one lacks."""
+    then, newest = catalogs.schema_of(table, read_seq), catalogs.schema_of(table)
+    if table_schema_of(newest).has_other_types(table_schema_of(then)):
+        raise ConflictError(catalogs.name_of(table), "*", read_seq, upto)
 
 
 def _check_images(

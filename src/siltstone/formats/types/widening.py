@@ -88,13 +88,23 @@ def is_pair(one: Any, other: Any) -> bool:
 def in_type(column: pa.Array, kind: pa.DataType) -> Any:
     """Return a column in the type in which it is shown, which is wider or narrower, or its own.
 
-    A value that the narrow type lacks becomes another one, and nobody is shown it: such values came
+    A value that the narrow type lacks becomes another one, or null, and nobody is shown it: it came
     after the type was changed, and beside those that are asked for.
     """
     stored = column.type
     if stored == kind or not is_pair(stored, kind):
         return column
-    return column.cast(kind, safe=False)
+    try:
+        return column.cast(kind, safe=False)
+    except pa.ArrowInvalid:  # bytes of another size; digits that a narrow decimal lacks
+        return pa.concat_arrays([_one_in_type(column[n : n + 1], kind) for n in range(len(column))])
+
+
+def _one_in_type(column: Any, kind: Any) -> Any:
+    try:
+        return column.cast(kind)
+    except pa.ArrowInvalid:
+        return pa.nulls(1, kind)
 
 
 @lru_cache(maxsize=4096)

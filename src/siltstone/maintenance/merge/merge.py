@@ -39,7 +39,7 @@ from siltstone.errors import (
 )
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.manifest import KeyedStorage, Load, Pin, Record, TableDefinition
-from siltstone.formats.types.widening import widens
+from siltstone.formats.types.widening import is_pair
 from siltstone.maintenance.merge.adoption import adoptable
 from siltstone.maintenance.merge.merge_task import Execute, live_rows, survivors
 from siltstone.maintenance.merge.slices import slice_end, slice_rows
@@ -404,7 +404,7 @@ def _is_in(storage: KeyedStorage, item: _Planned | None) -> bool:
 def altered(tables: TableWriter, pin: Pin, old: TableSchema, new: TableSchema) -> Pin:
     """Retype, relax, rename, drop and add columns by id; through free names: two may swap."""
     kinds = {old.names[i]: new.arrow.field(n).type for i, n in new.names.items() if i in old.names}
-    retype = {n: kind for n, kind in kinds.items() if widens(old.arrow.field(n).type, kind)}
+    retype = {n: kind for n, kind in kinds.items() if is_pair(old.arrow.field(n).type, kind)}
     if retype:
         pin = tables.alter(pin, rename={}, drop=[], add=[], retype=retype)
     drop = [name for column_id, name in old.names.items() if column_id not in new.names]

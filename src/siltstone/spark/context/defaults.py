@@ -6,8 +6,11 @@ lacks a column gets the default where its rows are staged.
 
 from __future__ import annotations
 
+import datetime as dt
+import json
 from collections.abc import Iterable
-from typing import Any
+from decimal import Decimal
+from typing import Any, cast
 
 import pyarrow as pa
 import pyspark.sql.types as spark
@@ -18,6 +21,28 @@ _DEFAULT = b"siltstone:default"
 def has_default(field: pa.Field) -> bool:
     """Say whether a new row need not have the column."""
     return _DEFAULT in (field.metadata or {})
+
+
+def default_of(column: str, field: pa.Field) -> object:
+    """Return the default in a Spark schema with one column, as JSON; None: it has none."""
+    (given,) = spark.StructType.fromJson(json.loads(column)).fields
+    return given_default(given, field)
+
+
+def given_default(given: spark.StructField, field: pa.Field) -> object:
+    """Return the default that the catalog found of a column, as a value of `field`."""
+    text, kind = (given.metadata or {}).get(_DEFAULT.decode()), field.type
+    if text is None:
+        return None
+    if pa.types.is_decimal(kind):
+        return Decimal(text)
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return bytes.fromhex(text)
+    if pa.types.is_time(kind):
+        return dt.time.fromisoformat(text)
+    if pa.types.is_duration(kind):
+        return dt.timedelta(microseconds=int(text))
+    return pa.array([text]).cast(cast("Any", kind))[0].as_py()
 
 
 def with_defaults(columns: spark.StructType, stored: Iterable[pa.Field]) -> spark.StructType:

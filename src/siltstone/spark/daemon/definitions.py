@@ -13,9 +13,11 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from siltstone.api.store import Store
+from siltstone.api.tables import TransactionTable
 from siltstone.api.transaction import Transaction
 from siltstone.spark.context import schemas
 from siltstone.spark.context.application import APPLICATION, of_process, tell_own
+from siltstone.spark.context.defaults import default_of, given_default
 from siltstone.spark.daemon.calls import metadata
 from siltstone.spark.daemon.messages import (
     AlterTable,
@@ -75,7 +77,9 @@ def _create(tx: Transaction, asked: CreateTable) -> None:
     schema = pa.schema([field.with_nullable(field.name not in not_null) for field in fields])
     if asked.replaces and asked.table in tx.tables():
         tx.drop_table(asked.table)
-    tx.create_table(asked.table, schema, asked.primary_key)
+    found = {each.name: given_default(of, each) for each, of in zip(schema, given, strict=True)}
+    defaults = {name: value for name, value in found.items() if value is not None}
+    tx.create_table(asked.table, schema, asked.primary_key, defaults=defaults)
 
 
 def _alter(tx: Transaction, asked: AlterTable) -> None:
@@ -87,14 +91,41 @@ def _alter(tx: Transaction, asked: AlterTable) -> None:
     """
     table = tx[asked.table]
     for change in asked.changes:
-        if change.kind == "add":
-            given = StructType.fromJson(json.loads(change.to))
-            (field,) = _columns(given, asked.table)
-            table.add_column(change.name, field.type)
-        elif change.kind == "rename":
-            table.rename_column(change.name, change.to)
-        else:
-            table.drop_column(change.name)
+        _CHANGES[change.kind](table, change.name, change.to)
+
+
+def _add_column(table: TransactionTable, name: str, to: str) -> None:
+    field, default = _column(to, table.name)
+    table.add_column(name, field.type, default)
+    if not field.nullable:
+        table.alter_column(name, nullable=False)
+
+
+def _set_type(table: TransactionTable, name: str, to: str) -> None:
+    field, _ = _column(to, table.name)
+    table.alter_column(name, type=field.type)
+
+
+def _set_default(table: TransactionTable, name: str, to: str) -> None:
+    default = None if not to else default_of(to, table.schema.field(name))
+    table.alter_column(name, default=default)
+
+
+_CHANGES: dict[str, Callable[[TransactionTable, str, str], object]] = {
+    "add": _add_column,
+    "rename": lambda table, name, to: table.rename_column(name, to),
+    "drop": lambda table, name, _: table.drop_column(name),
+    "type": _set_type,
+    "nullable": lambda table, name, to: table.alter_column(name, nullable=to == "true"),
+    "default": _set_default,
+}
+
+
+def _column(to: str, table: str) -> tuple[pa.Field, object]:
+    """Return a column of Spark, and its default; None: it has none."""
+    given = StructType.fromJson(json.loads(to))
+    (field,) = _columns(given, table)
+    return field.with_nullable(given.fields[0].nullable), default_of(to, field)
 
 
 def _columns(given: StructType, table: str) -> list[pa.Field]:

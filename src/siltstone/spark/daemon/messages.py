@@ -238,9 +238,13 @@ class CreateTable(OfApplication, tag="create"):
 
 
 class ColumnStep(msgspec.Struct, forbid_unknown_fields=True):
-    """A change of one column: `add` (`to` is a Spark schema with it), `rename` or `drop`."""
+    """A change of one column: of `add`, `type` and `default` `to` is a Spark schema with it.
 
-    kind: Literal["add", "rename", "drop"]
+    Its metadata have the default (`siltstone:default`); an empty `to` takes it away. `nullable` is
+    `true` or `false`.
+    """
+
+    kind: Literal["add", "rename", "drop", "type", "nullable", "default"]
     name: str
     to: str = ""
 

@@ -91,7 +91,7 @@ class SiltstoneCatalog extends StagingTableCatalog with SupportsNamespaces with 
   override def loadProcedure(id: Identifier): UnboundProcedure = new CatalogProcedure(uri, named(id))
 
   override def capabilities(): JSet[TableCatalogCapability] =
-    EnumSet.of(TableCatalogCapability.SUPPORT_TABLE_CONSTRAINT)
+    EnumSet.of(TableCatalogCapability.SUPPORT_TABLE_CONSTRAINT, TableCatalogCapability.SUPPORT_COLUMN_DEFAULT_VALUE)
 
   private def named(id: Identifier): String = (id.namespace.toSeq :+ id.name).mkString(".")
   private def change(op: String, id: Identifier, more: ObjectNode => Unit = _ => ()): JsonNode =
@@ -105,7 +105,7 @@ class SiltstoneCatalog extends StagingTableCatalog with SupportsNamespaces with 
   override def createTable(id: Identifier, info: TableInfo): Table = {
     val key = keyOf(info)
     if (tableExists(id)) throw new TableAlreadyExistsException(id)
-    Definition.create(uri, named(id), info.schema, key, replaces = false)
+    Definition.create(uri, named(id), Defaults.of(info.columns, info.schema), key, replaces = false)
     fresh(id)
   }
   override def stageCreate(id: Identifier, info: TableInfo): StagedTable = {
@@ -156,26 +156,40 @@ class SiltstoneCatalog extends StagingTableCatalog with SupportsNamespaces with 
     change("alter", id, head => {
       val list = head.putArray("changes")
       changes.foreach { each =>
-        val (kind, name, to) = changed(each)
+        val (kind, name, to) = changed(id, each)
         list.addObject().put("kind", kind).put("name", name).put("to", to)
       }
     })
     fresh(id)
   }
-  private def changed(change: TableChange): (String, String, String) = change match {
-    case add: TableChange.AddColumn if add.isNullable && add.position == null &&
-        add.comment == null && add.defaultValue == null && add.fieldNames.length == 1 =>
-      ("add", add.fieldNames.head, new StructType().add(add.fieldNames.head, add.dataType).json)
+  private def changed(id: Identifier, change: TableChange): (String, String, String) = change match {
+    case add: TableChange.AddColumn if (add.isNullable || add.defaultValue != null) && add.position == null &&
+        add.comment == null && add.fieldNames.length == 1 =>
+      ("add", add.fieldNames.head,
+        column(add.fieldNames, add.dataType, Option(add.defaultValue).map(_.getSql), add.isNullable))
     case add: TableChange.AddColumn =>
-      refused(s"ADD COLUMN ${add.fieldNames.mkString(".")} with NOT NULL, a position, a comment," +
-        " a default, or in a struct", "a new column comes last, and may be null")
+      refused(s"ADD COLUMN ${add.fieldNames.mkString(".")} with a position, a comment, NOT NULL without" +
+        " a default, or in a struct", "a new column comes last, and has a value in the rows that exist")
     case rename: TableChange.RenameColumn if rename.fieldNames.length == 1 =>
       ("rename", rename.fieldNames.head, rename.newName)
     case delete: TableChange.DeleteColumn if delete.fieldNames.length == 1 =>
       ("drop", delete.fieldNames.head, "")
+    case each: TableChange.UpdateColumnType if each.fieldNames.length == 1 =>
+      ("type", each.fieldNames.head, column(each.fieldNames, each.newDataType, None, isNullable = true))
+    case each: TableChange.UpdateColumnNullability if each.fieldNames.length == 1 =>
+      ("nullable", each.fieldNames.head, each.nullable.toString)
+    case each: TableChange.UpdateColumnDefaultValue if each.fieldNames.length == 1 =>
+      val name = each.fieldNames.head
+      val sql = Option(each.newCurrentDefault).flatMap(now => Option(now.getSql)).filter(_.nonEmpty)
+      ("default", name, sql.fold("")(text => column(each.fieldNames, typeOf(id, name), Some(text), isNullable = true)))
     case other => refused(s"ALTER TABLE with ${other.getClass.getSimpleName}",
-      "a column is added, renamed or dropped")
+      "a column is added, renamed, altered or dropped")
   }
+  private def column(names: Array[String], kind: DataType, default: Option[String], isNullable: Boolean): String =
+    StructType(Seq(Defaults.field(names.head, kind, isNullable, default))).json
+  private def typeOf(id: Identifier, column: String): DataType =
+    loadTable(id).columns.find(_.name.equalsIgnoreCase(column)).map(_.dataType)
+      .getOrElse(throw new IllegalArgumentException(s"there is no column $column"))
 
   override def dropTable(id: Identifier): Boolean = change("drop", id).get("found").asBoolean
   override def renameTable(from: Identifier, to: Identifier): Unit =

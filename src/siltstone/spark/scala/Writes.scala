@@ -312,7 +312,8 @@ class NewTable(target: Target, info: TableInfo, replaces: Boolean) extends Stage
     new TableWriteBuilder(target, info, replacesTable = replaces)
   }
   override def commitStagedChanges(): Unit = if (!hasRows) {
-    Definition.create(target.uri, target.table, info.schema, target.creates.getOrElse(Nil), replaces)
+    Definition.create(target.uri, target.table, Defaults.of(info.columns, info.schema),
+      target.creates.getOrElse(Nil), replaces)
   }
   override def abortStagedChanges(): Unit = ()
 }
