@@ -256,18 +256,21 @@ class LocalSnapshot(Snapshot):
             except TableNotFoundError:
                 return None
 
-        return queries.read(
-            statement,
-            table,
-            self.tables(),
-            parameters,
-            check=self._open,
-            bounds=self._core.sql,
-            spares=self._core.spares,
-            at_end=at_end,
-            variables=variables,
-            past=lambda named: table_of_then(self._core, State(self._open().view, self.seq), named),
-        )
+        with self._core.works.sql.timed():
+            return queries.read(
+                statement,
+                table,
+                self.tables(),
+                parameters,
+                check=self._open,
+                bounds=self._core.sql,
+                spares=self._core.spares,
+                at_end=at_end,
+                variables=variables,
+                past=lambda named: table_of_then(
+                    self._core, State(self._open().view, self.seq), named
+                ),
+            )
 
 
 def table_of_then(core: Core, state: State, named: PastName) -> SnapshotTable:

@@ -59,6 +59,7 @@ from siltstone.paths import root_of
 from siltstone.process.retry import Retry
 from siltstone.process.turns import WAIT_S, TableTurn, TableTurns, check_names
 from siltstone.query.scan.scan_plan import ROWS_MAX
+from siltstone.telemetry.works import Work
 from siltstone.text.shown import Listing
 
 if TYPE_CHECKING:
@@ -615,7 +616,9 @@ class LocalStore(Store):
         owner = self._owner()
         found = catalogs.id_of(self._core.state().view.catalog, table)
         with owner.checkpointer.refreshing():
-            result = owner.merger.merge(found, attempts=attempts)
+            result = self._core.works.merge.run(
+                lambda: owner.merger.merge(found, attempts=attempts), str
+            )
         return called(result, table)
 
     def optimize(
@@ -628,11 +631,12 @@ class LocalStore(Store):
     ) -> results.Optimized | results.Deferred:
         owner = self._owner()
         with owner.checkpointer.refreshing():
-            result = owner.optimizer.optimize(
-                catalogs.id_of(self._core.state().view.catalog, table),
-                target_rows=target_rows,
-                attempts=attempts,
-                workers=workers,
+            found = catalogs.id_of(self._core.state().view.catalog, table)
+            result = self._core.works.optimize.run(
+                lambda: owner.optimizer.optimize(
+                    found, target_rows=target_rows, attempts=attempts, workers=workers
+                ),
+                str,
             )
         return called(result, table)
 
@@ -643,6 +647,9 @@ class LocalStore(Store):
         self, *, deep: bool = False, on_progress: results.Progress | None = None
     ) -> results.Verified:
         return self._storage().verifier().run(deep=deep, on_progress=on_progress)
+
+    def _backups(self) -> Work:
+        return self._core.works.backup
 
     def _storage(self) -> Storage:
         self._core.check()

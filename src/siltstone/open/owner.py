@@ -57,6 +57,7 @@ from siltstone.storage.wal.chain import Confirmed
 from siltstone.storage.wal.recovery import Recovery, recover
 from siltstone.storage.wal.reserve import Reserve
 from siltstone.storage.wal.wal import Wal
+from siltstone.telemetry.works import Work
 from siltstone.units import Epoch, SegmentNumber, Seq
 
 
@@ -192,17 +193,19 @@ class _Opening:
             log=wal,
             resident_bytes_max=options.shares.flushed,
             require_in_place=self._ownership.require_in_place,
+            work=core.works.checkpoint,
             load_rows_min=self._env.load_rows_min,
             commit_parts_max=self._env.commit_parts_max,
             after=malloc.trim if options.tune_malloc else None,
         )
         work = maintainers(storage, OwnPlainTables(core))
         live = OwnerLive(core, checkpointer, self._ownership)
-        vacuum = self._vacuum(live)
+        works = core.works
+        vacuum = self._vacuum(live, works.vacuum)
         workers = Workers(
-            MergeChild(self._root, settings=_cache_settings(options)),
-            MergeChild(self._root, kind="optimize"),
-            self._vacuum(replace(live, forgets_tags=False)),
+            MergeChild(self._root, settings=_cache_settings(options), work=works.merge),
+            MergeChild(self._root, kind="optimize", work=works.optimize),
+            self._vacuum(replace(live, forgets_tags=False), works.vacuum),
         )
         rest = Rest(
             committer=committer,
@@ -232,6 +235,7 @@ class _Opening:
             options.memory_bytes_max,
             superseded,
             self._env.fallback_bytes_max,
+            merges=works.merge,
         )
         owner.scheduler = scheduler = Scheduler(
             committer,
@@ -250,7 +254,7 @@ class _Opening:
         scheduler.start()
         return Parts(core, storage, self._commits, state.visible, owner)
 
-    def _vacuum(self, live: OwnerLive) -> Vacuum:
+    def _vacuum(self, live: OwnerLive, work: Work) -> Vacuum:
         return Vacuum(
             self._storage.site,
             live,
@@ -258,6 +262,7 @@ class _Opening:
             reserve=self._reserve,
             parts=self._storage.readers.parts,
             bounds=self._env.bounds,
+            work=work,
         )
 
     def _vacuumed_s_ago(self) -> float:

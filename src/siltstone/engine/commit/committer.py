@@ -178,6 +178,11 @@ class Committer:
         return min(self._log.durable_seq, self.state.visible)
 
     @property
+    def last_time_us(self) -> int:
+        """The time of the last commit, also of one that recovery found; 0: there is none."""
+        return self._last_time
+
+    @property
     def poisoned(self) -> bool:
         """Whether a log write failed; the committer acknowledges no more commits."""
         return self._is_in_doubt

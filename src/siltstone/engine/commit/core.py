@@ -37,6 +37,7 @@ from siltstone.storage.files.files import Files
 from siltstone.storage.site import Site
 from siltstone.storage.tables.jobs import Begun
 from siltstone.storage.tables.store_tables import Tables
+from siltstone.telemetry.works import Works
 
 _READS_A_TURN = 64
 _SPARES_MAX = 4
@@ -80,7 +81,7 @@ class Core:
     clock and new names; `root` and `verify` are what another process opens the files by; `sql` is
     what one statement of SQL may use, and `spares` keeps what statements ran in; `ids` gives those
     of tables and incarnations: never twice, and unused ones are gaps. `latency` has the commits of
-    all handles: the committer adds them.
+    all handles: the committer adds them; `works` has the other work of this process.
 
     A handle that shares its store has a copy, whose `refusal` is its own (`opened`), and so is
     `under_way`: the transactions that it began and that have not ended. Who takes one out ends it.
@@ -103,6 +104,7 @@ class Core:
     doubts: ExitStack = field(default_factory=ExitStack)
     refusal: str | None = None
     latency: Latency = field(default_factory=Latency)
+    works: Works = field(default_factory=Works)
     reads: int = field(default=0, init=False)
     under_way: dict[int, Callable[[], Open | None]] = field(default_factory=dict, init=False)
 

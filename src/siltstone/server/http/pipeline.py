@@ -26,7 +26,6 @@ import math
 import sys
 import threading
 import time
-from bisect import bisect_left
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from contextlib import suppress
@@ -40,7 +39,7 @@ from starlette.types import Receive, Scope, Send
 from siltstone.errors import BusyError, RequestError, UnavailableError
 from siltstone.joined.protocol import SEQ_HEADER
 from siltstone.process.deadline import Deadline, check, within
-from siltstone.process.latency import BOUNDS_S, Latency
+from siltstone.process.latency import Latency
 from siltstone.server.http.handover import Exchange
 from siltstone.server.http.lane import Lane, Turn
 from siltstone.server.http.policy import RequestPolicy
@@ -200,9 +199,7 @@ class Pipeline:
         took_s = self._clock_s() - begun_s
         counters.seconds += took_s
         if route.is_read:
-            with counters.reads.lock:
-                counters.reads.buckets[bisect_left(BOUNDS_S, took_s)] += 1
-                counters.reads.seconds += took_s
+            counters.reads.add(took_s)
 
     def _headed(
         self, response: Response, route: Route, request: HttpRequest, caller: Any

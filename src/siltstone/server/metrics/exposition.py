@@ -1,11 +1,20 @@
-"""Exposition: the families with their values, as `prometheus_client` writes them."""
+"""Exposition: the families with their values, as `prometheus_client` writes them.
+
+A scrape reads all parts of the store, which takes time that writers need. So there is an allowance:
+`SHARE_MAX` of a processor, of which at most `ALLOWANCE_S` are saved up. A client that asks when
+nothing is left gets the last text again.
+
+Lock: one, held while a text is made.
+"""
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from itertools import accumulate
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -14,9 +23,12 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from siltstone.process.latency import BOUNDS_S, Latency
+from siltstone.process.latency import Latency
 from siltstone.server.metrics.families import FAMILIES, Family
 from siltstone.server.metrics.sources import Value
+
+SHARE_MAX = 0.02
+ALLOWANCE_S = 0.5
 
 
 class StoreCollector(Collector):
@@ -35,13 +47,33 @@ class StoreCollector(Collector):
 class Exposition:
     """See the module. Any thread."""
 
-    def __init__(self, values: Callable[[], Mapping[str, Value]]) -> None:
+    def __init__(
+        self,
+        values: Callable[[], Mapping[str, Value]],
+        *,
+        clock_s: Callable[[], float] = time.monotonic,
+        processor_s: Callable[[], float] = time.thread_time,
+    ) -> None:
         self._registry = CollectorRegistry()
         self._registry.register(StoreCollector(values))
+        ProcessCollector(registry=self._registry)
+        self._clock_s, self._processor_s = clock_s, processor_s
+        self._lock = threading.Lock()
+        self._allowance_s, self._asked_s = ALLOWANCE_S, clock_s()
+        self._text = b""
 
     def text(self) -> bytes:
         """Return the text format, version 0.0.4."""
-        return generate_latest(self._registry)
+        with self._lock:
+            now_s = self._clock_s()
+            earned_s = SHARE_MAX * (now_s - self._asked_s)
+            self._allowance_s = min(ALLOWANCE_S, self._allowance_s + earned_s)
+            self._asked_s = now_s
+            if self._allowance_s > 0 or not self._text:
+                begun_s = self._processor_s()
+                self._text = generate_latest(self._registry)
+                self._allowance_s -= self._processor_s() - begun_s
+            return self._text
 
 
 def _filled(family: Family, value: Value) -> Metric:
@@ -56,7 +88,7 @@ def _filled(family: Family, value: Value) -> Metric:
 
 def _histogram(family: Family, latency: Latency) -> Metric:
     buckets, seconds, _ = latency.taken()
-    bounds = (*map(str, BOUNDS_S), "+Inf")
+    bounds = (*map(str, latency.bounds_s), "+Inf")
     made = HistogramMetricFamily(family.name, family.help)
     made.add_metric((), list(zip(bounds, accumulate(buckets), strict=True)), seconds)
     return made

@@ -32,6 +32,8 @@ from siltstone.server.http.request import HttpRequest
 from siltstone.server.http.route import Role, Route
 from siltstone.server.http.router import Router
 from siltstone.server.http.server import HttpServer
+from siltstone.server.metrics.exposition import Exposition
+from siltstone.server.metrics.sources import Sources
 from siltstone.server.rest.access import Gate, is_loopback
 from siltstone.server.rest.limits import Limits
 from siltstone.server.rest.native.jobs import JobRoutes
@@ -97,7 +99,13 @@ class RestServer:
         self.joined.counters.reads = self.pipeline.counters.reads  # the metrics have both
         self.jobs = JobRoutes(db, limits)
         scope = RequestScope(served, self.sessions, limits)
-        self.routes = routes_of(scope, self.jobs, self.pipeline)
+        sources = Sources(
+            served,
+            (self.sessions, self.joined_sessions),
+            (self.pipeline, self.joined),
+            lambda: self.jobs.open,
+        )
+        self.routes = routes_of(scope, self.jobs, self.pipeline, Exposition(sources.values))
         self.router = Router(
             (self.pipeline, self.routes),
             rpc_use(JOINED, served, self.joined_sessions, self.joined),
