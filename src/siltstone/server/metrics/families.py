@@ -61,18 +61,22 @@ STORE = (
 )
 TABLES = (
     _gauge("tables", "Tables of the store."),
-    _gauge("table_base_rows", "Rows of its base, or of a plain table's newest version.", "table"),
-    _gauge("table_unmerged_rows", "Row versions that are not merged into its base.", "table"),
-    _gauge("table_bytes", "Bytes of the files of its newest versions.", "table"),
+    _gauge(
+        "table_base_rows",
+        "Rows of a table's base, or of its newest version if it has no key.",
+        "table",
+    ),
+    _gauge("table_unmerged_rows", "Row versions that are not merged into a table's base.", "table"),
+    _gauge("table_bytes", "Bytes of the files of a table's newest versions.", "table"),
 )
 WORK = (
     _counter("commits", "Commits since the store was opened."),
     _seconds("commit", "Commits, from their wait for room until durable (async: visible)."),
     _counter("conflicts", "Commits that raised ConflictError; each try counts."),
     _counter("commits_slowed", "Commits that were slowed because maintenance lags."),
-    _counter("commits_slowed_seconds", "How long they were slowed."),
+    _counter("commits_slowed_seconds", "How long commits were slowed."),
     _counter("commits_stopped", "Commits that were stopped because maintenance lags."),
-    _counter("commits_stopped_seconds", "How long they were stopped."),
+    _counter("commits_stopped_seconds", "How long commits were stopped."),
     _seconds("checkpoint", "Checkpoints that wrote something."),
     _seconds("merge", "Merges that this process ran or started."),
     _seconds("optimize", "Runs of optimize that this process ran or started."),
