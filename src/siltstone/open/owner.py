@@ -57,8 +57,11 @@ from siltstone.storage.wal.chain import Confirmed
 from siltstone.storage.wal.recovery import Recovery, recover
 from siltstone.storage.wal.reserve import Reserve
 from siltstone.storage.wal.wal import Wal
+from siltstone.telemetry.notices import NoticeLog
 from siltstone.telemetry.works import Work
 from siltstone.units import Epoch, SegmentNumber, Seq
+
+_log = NoticeLog(__name__)
 
 
 def own_store(
@@ -137,7 +140,20 @@ class _Opening:
             self._storage.site.tables.names.unite_all()
             parts = self._parts(recovery.wal, state, replayer)
             if_it_fails.pop_all()
-            return parts
+        self._tell(record, recovery, state.visible)
+        return parts
+
+    def _tell(self, record: Record, recovery: Recovery, visible: int) -> None:
+        """Tell that the store is open, and what recovery did."""
+        tail = recovery.torn_tail
+        _log.info(
+            "opened %s: epoch %d, seq %d; recovery found %d commits in the log, and %s",
+            self._root,
+            record.epoch,
+            visible,
+            visible - record.flushed_seq,
+            "no torn write" if tail is None else f"a torn write, which is now in {tail}",
+        )
 
     def _recovered(
         self, record: Record, lease: object, followed: Followed | None

@@ -51,12 +51,14 @@ from siltstone.storage.manifest.ownership import Ownership
 from siltstone.storage.manifest.witness import Witness
 from siltstone.storage.site import Site
 from siltstone.storage.wal.wal import Wal
+from siltstone.telemetry.notices import NoticeLog, settle
 
 if TYPE_CHECKING:
     from siltstone.lance_versions.fresh import FreshVersions
     from siltstone.maintenance.schedule.status import Counts
 
 
+_log = NoticeLog(__name__)
 _FINAL = (FencedError, PoisonedError, ReplacedError)
 
 
@@ -90,6 +92,7 @@ class Owner:
     def close(self, ending: Ending) -> None:
         """End all parts, in this order; if one of them raises, the others still end."""
         with ExitStack() as last_first:
+            last_first.callback(self._tell)
             last_first.callback(self._let_go)
             last_first.callback(self.ownership.release)
             last_first.callback(self._close_log, ending)
@@ -99,6 +102,12 @@ class Owner:
             last_first.callback(self.scheduler.stop)
             last_first.callback(self.syncer.stop)
             last_first.callback(self.checkpointer.end)
+
+    def _tell(self) -> None:
+        """Tell that the store is closed, and wait a moment for its last lines."""
+        visible = self.committer.state.visible
+        _log.info("closed %s: seq %d", self.ownership.root, visible)
+        settle()
 
     def _close_log(self, ending: Ending) -> None:
         if self.committer.poisoned:

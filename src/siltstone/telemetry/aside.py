@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from _thread import allocate_lock
 from collections import deque
 from collections.abc import Callable
@@ -34,6 +35,7 @@ class Aside:
         self._calls: deque[Callable[[], object]] = deque()
         self._is_at_work = allocate_lock()
         self._lost, self._pid = 0, os.getpid()
+        self._thread: threading.Thread | None = None
 
     def add(self, call: Callable[[], object]) -> None:
         """Have `call` made soon; it is dropped if too many wait."""
@@ -49,15 +51,20 @@ class Aside:
         """Wait until all calls so far are made; False: it took too long."""
         if not self._calls and not self._is_at_work.locked():
             return True
-        done = threading.Event()
+        done, until_s = threading.Event(), time.monotonic() + timeout_s
         self._calls.append(done.set)
         self._go_on()
-        return done.wait(timeout_s)
+        is_done, thread = done.wait(timeout_s), self._thread
+        if is_done and thread is not None and thread is not threading.current_thread():
+            thread.join(max(0.0, until_s - time.monotonic()))  # it has nothing left to do
+        return is_done
 
     def _go_on(self) -> None:
         if self._is_at_work.acquire(blocking=False):
+            thread = threading.Thread(target=self._work, name=self._name, daemon=True)
             try:
-                threading.Thread(target=self._work, name=self._name, daemon=True).start()
+                thread.start()
+                self._thread = thread
             except (RuntimeError, MemoryError):  # no thread: the next caller tries again
                 self._is_at_work.release()
 

@@ -6,20 +6,19 @@ an error, or a warning of who tries again.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
 from siltstone.process.latency import Latency
-from siltstone.telemetry.notices import tell
+from siltstone.telemetry.notices import NoticeLog
 
 WORK_BOUNDS_S = (
     *(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
     *(30.0, 60.0, 300.0, 1800.0),
 )
-_log = logging.getLogger("siltstone.work")
+_log = NoticeLog("siltstone.work")
 T = TypeVar("T")
 
 
@@ -48,7 +47,7 @@ class Work:
     def done(self, took_s: float, words: str) -> None:
         """Count work that ended just now, and tell of it."""
         self.latency.add(took_s)
-        tell(_log, "%s: %s, in %.2f s", self.kind, words, took_s)
+        _log.info("%s: %s, in %.2f s", self.kind, words, took_s)
 
 
 class Works:

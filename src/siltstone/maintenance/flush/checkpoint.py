@@ -19,7 +19,6 @@ checkpoint, on the thread that holds the lock, and would wait for itself.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import Counter
@@ -72,10 +71,11 @@ from siltstone.storage.tables.jobs import Begun, GcHorizonError, refuse_below_gc
 from siltstone.storage.tables.store_tables import Tables
 from siltstone.storage.tables.values import NO_FILES, Compacted, StagedFiles
 from siltstone.storage.wal.wal import Wal
+from siltstone.telemetry.notices import NoticeLog
 from siltstone.telemetry.works import Work
 from siltstone.units import SegmentNumber
 
-_log = logging.getLogger(__name__)
+_log = NoticeLog(__name__)
 
 COMMITS_FOLDER = "commits"
 ATTEMPTS = 3

@@ -21,7 +21,6 @@ end-of-stream, and is not taken for whole.
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 import sys
 import threading
@@ -40,14 +39,16 @@ from siltstone.errors import BusyError, RequestError, UnavailableError
 from siltstone.joined.protocol import SEQ_HEADER
 from siltstone.process.deadline import Deadline, check, within
 from siltstone.process.latency import Latency
+from siltstone.server.http.access_log import AccessLog
 from siltstone.server.http.handover import Exchange
 from siltstone.server.http.lane import Lane, Turn
 from siltstone.server.http.policy import RequestPolicy
 from siltstone.server.http.replies import Pieces, Reply
 from siltstone.server.http.request import Bodies, HttpRequest
 from siltstone.server.http.route import JSON, Role, Route
+from siltstone.telemetry.notices import NoticeLog
 
-_log = logging.getLogger("siltstone.server")
+_log = NoticeLog("siltstone.server")
 _FOREVER = Deadline(math.inf, lambda: False)
 
 
@@ -112,9 +113,11 @@ class Pipeline:
         executor: Executor,
         *,
         lane: Lane | None = None,
+        access: AccessLog | None = None,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self.wire, self.policy, self.lane = wire, policy, lane
+        self._access = access
         self.executor, self._clock_s = executor, clock_s
         self.counters, self.bodies = Counters(), Bodies()
         self.is_closing = False
@@ -169,7 +172,7 @@ class Pipeline:
         if response is None:
             response = self.wire.refusal(cast("Exception", exchange.error), request, route)
         response = self._headed(response, route, request, exchange.caller)
-        self._count(route, response, exchange.begun_s)
+        self._count(route, request, exchange.caller, response, exchange.begun_s)
         exchange.send(response)
 
     def _admitted(self, route: Route, request: HttpRequest) -> Any:
@@ -190,16 +193,21 @@ class Pipeline:
         except Exception as error:  # noqa: BLE001 - each error becomes the answer
             response = self.wire.refusal(error, request, route)
         response = self._headed(response, route, request, caller)
-        self._count(route, response, begun)
+        self._count(route, request, caller, response, begun)
         await response(request.scope, request.receive, send)
 
-    def _count(self, route: Route, response: Response, begun_s: float) -> None:
+    def _count(
+        self, route: Route, request: HttpRequest, caller: Any, response: Response, begun_s: float
+    ) -> None:
         key, counters = (route.path, response.status_code), self.counters
         counters.by_route[key] = counters.by_route.get(key, 0) + 1
         took_s = self._clock_s() - begun_s
         counters.seconds += took_s
         if route.is_read:
             counters.reads.add(took_s)
+        if self._access is not None:
+            client = (self.wire.client_of(caller) if caller is not None else None) or "-"
+            self._access.note(*key, took_s, client, request)
 
     def _headed(
         self, response: Response, route: Route, request: HttpRequest, caller: Any

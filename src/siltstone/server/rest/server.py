@@ -17,12 +17,13 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from siltstone.arguments import count_of
+from siltstone.arguments import count_of, flag_of
 from siltstone.errors import RequestError, UnavailableError
 from siltstone.joined.targets import server_at
 from siltstone.lance_versions.errors import Code
 from siltstone.local.store import LocalStore
 from siltstone.open.parts import Parts
+from siltstone.server.http.access_log import AccessLog
 from siltstone.server.http.arrivals import Arrivals
 from siltstone.server.http.connections import HttpConnection
 from siltstone.server.http.lane import Lane
@@ -68,6 +69,7 @@ class RestServer:
         key: Path | None = None,
         limits: Limits | None = None,
         advertise: str | None = None,
+        access_log: bool = False,
     ) -> None:
         """Listen and serve; `url` answers from now on, `advertised` from other machines.
 
@@ -94,8 +96,9 @@ class RestServer:
         self.sessions = sessions_of()
         self.joined_sessions = sessions_of(connections_max=limits.connections_max)
         executor = ThreadPoolExecutor(limits.threads, "siltstone-rest")
-        self.pipeline = Pipeline(RestWire(gate), rest_policy(limits), executor)
-        self.joined = _joined(served, self.joined_sessions, gate, limits, executor)
+        access = AccessLog() if flag_of("access_log", access_log) else None
+        self.pipeline = Pipeline(RestWire(gate), rest_policy(limits), executor, access=access)
+        self.joined = _joined(served, self.joined_sessions, gate, limits, executor, access)
         self.joined.counters.reads = self.pipeline.counters.reads  # the metrics have both
         self.jobs = JobRoutes(db, limits)
         scope = RequestScope(served, self.sessions, limits)
@@ -173,7 +176,12 @@ def rest_policy(limits: Limits) -> RequestPolicy:
 
 
 def _joined(
-    served: Served, sessions: Sessions, gate: Gate, limits: Limits, executor: ThreadPoolExecutor
+    served: Served,
+    sessions: Sessions,
+    gate: Gate,
+    limits: Limits,
+    executor: ThreadPoolExecutor,
+    access: AccessLog | None,
 ) -> Pipeline:
     """Return the pipeline of joined processes that the gate lets pass."""
 
@@ -196,7 +204,7 @@ def _joined(
         read_timeout_s=limits.statement_timeout_s,
     )
     wire = RpcWire(sessions, tells_all=False, gate=admitted, ended=served.ended)
-    return Pipeline(wire, policy, executor, lane=Lane(lane))
+    return Pipeline(wire, policy, executor, lane=Lane(lane), access=access)
 
 
 def _check(host: str, certificate: Path | None, key: Path | None, gate: Gate) -> None:
