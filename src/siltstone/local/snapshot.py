@@ -151,7 +151,10 @@ class LocalSnapshot(Snapshot):
         return catalogs.names(self._open().view.catalog, self.seq)
 
     def __getitem__(self, name: str) -> LocalSnapshotTable:
-        return LocalSnapshotTable(self, catalogs.find(self._open().view.catalog, name, self.seq))
+        found = catalogs.find(self._open().view.catalog, name, self.seq)
+        spans = self._core.works.spans
+        kind = LocalSnapshotTable if spans is None else spans.kind(LocalSnapshotTable)
+        return kind(self, found)
 
     def namespaces(self) -> Mapping[str, Mapping[str, str]]:
         """Return the properties of all namespaces at this seq, by name."""

@@ -152,7 +152,9 @@ class LocalStore(Store):
 
     def table(self, table_id: int) -> LocalTable:
         """Return the table with this id, whatever its name is."""
-        return LocalTable(self._core, table_id, lambda: self._owner().indexes)
+        spans = self._core.works.spans
+        kind = LocalTable if spans is None else spans.kind(LocalTable)
+        return kind(self._core, table_id, lambda: self._owner().indexes)
 
     def create_table(
         self,
@@ -210,7 +212,9 @@ class LocalStore(Store):
         except BaseException:
             self._core.turns.give_up(*taken)
             raise
-        made.turns = taken
+        made.turns, spans = taken, self._core.works.spans
+        if spans is not None:
+            made.span = spans.begin("siltstone.transaction")
         if durability == "async":
             owner = self._parts.owner
             assert owner is not None

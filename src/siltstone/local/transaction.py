@@ -86,7 +86,9 @@ class LocalTransaction(EngineTransaction, Transaction):
         found = self.named(name).id
         if self.closed:
             self._refuse_closed(name)
-        return LocalTransactionTable(self, found)
+        spans = self.core.works.spans
+        kind = LocalTransactionTable if spans is None else spans.kind(LocalTransactionTable)
+        return kind(self, found)
 
     def _refuse_closed(self, name: str) -> None:
         if name in self.closed:

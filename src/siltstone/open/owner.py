@@ -58,7 +58,7 @@ from siltstone.storage.wal.recovery import Recovery, recover
 from siltstone.storage.wal.reserve import Reserve
 from siltstone.storage.wal.wal import Wal
 from siltstone.telemetry.notices import NoticeLog
-from siltstone.telemetry.works import Work
+from siltstone.telemetry.works import Work, Works
 from siltstone.units import Epoch, SegmentNumber, Seq
 
 _log = NoticeLog(__name__)
@@ -291,8 +291,9 @@ class _Opening:
         options, storage, commits = self._options, self._storage, self._commits
         recent = RecentWrites(options.shares.recent_writes, floor=state.visible)
         transactions, latency = OpenTransactions(), Latency()
+        works = Works()
         committer = Committer(
-            log=wal,
+            log=wal if works.spans is None else works.spans.timed(wal),
             state=state,
             epoch=state.view.record.epoch,
             last_time_us=replayer.last_time_us,
@@ -310,6 +311,7 @@ class _Opening:
             recent=recent,
             transactions=transactions,
             latency=latency,
+            works=works,
             ids=itertools.count(state.view.catalog.next_id),
         )
         return core, committer

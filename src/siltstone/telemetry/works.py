@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from siltstone.process.latency import Latency
 from siltstone.telemetry.notices import NoticeLog
+from siltstone.telemetry.spans import Spans, found_spans
 
 WORK_BOUNDS_S = (
     *(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
@@ -25,10 +26,10 @@ T = TypeVar("T")
 class Work:
     """One kind of work. Any thread."""
 
-    __slots__ = ("kind", "latency")
+    __slots__ = ("_spans", "kind", "latency")
 
-    def __init__(self, kind: str) -> None:
-        self.kind, self.latency = kind, Latency(WORK_BOUNDS_S)
+    def __init__(self, kind: str, spans: Spans | None = None) -> None:
+        self.kind, self.latency, self._spans = kind, Latency(WORK_BOUNDS_S), spans
 
     def run(self, work: Callable[[], T], words: Callable[[T], str]) -> T:
         """Do some work, count it, and tell of it in the words for its result."""
@@ -42,27 +43,39 @@ class Work:
         """Count what is done within, of which no line tells."""
         begun_s = time.monotonic()
         yield
-        self.latency.add(time.monotonic() - begun_s)
+        self._count(time.monotonic() - begun_s)
 
     def done(self, took_s: float, words: str) -> None:
         """Count work that ended just now, and tell of it."""
-        self.latency.add(took_s)
+        self._count(took_s)
         _log.info("%s: %s, in %.2f s", self.kind, words, took_s)
+
+    def _count(self, took_s: float) -> None:
+        self.latency.add(took_s)
+        if self._spans is not None:
+            self._spans.ended(f"siltstone.{self.kind}", took_s)
+
+
+KINDS = ("checkpoint", "merge", "optimize", "vacuum", "backup", "sql")
 
 
 class Works:
-    """The kinds of work of one open store. `sql` has statements, of which no line tells."""
+    """The kinds of work of one open store, and its spans; None: the application traces nothing.
 
-    __slots__ = ("backup", "checkpoint", "merge", "optimize", "sql", "vacuum")
+    `sql` has statements, of which no line tells.
+    """
+
+    __slots__ = (*KINDS, "spans")
 
     def __init__(self) -> None:
-        self.checkpoint, self.merge, self.optimize = (
-            Work("checkpoint"),
-            Work("merge"),
-            Work("optimize"),
-        )
-        self.vacuum, self.backup, self.sql = Work("vacuum"), Work("backup"), Work("sql")
+        self.spans = found_spans()
+        self.checkpoint = Work("checkpoint", self.spans)
+        self.merge = Work("merge", self.spans)
+        self.optimize = Work("optimize", self.spans)
+        self.vacuum = Work("vacuum", self.spans)
+        self.backup = Work("backup", self.spans)
+        self.sql = Work("sql", self.spans)
 
     def __iter__(self) -> Iterator[Work]:
         """Yield all kinds."""
-        return (getattr(self, name) for name in self.__slots__)
+        return (getattr(self, name) for name in KINDS)

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -169,11 +170,12 @@ class Core:
         committer = self.committer
         if committer is None or self.refusal is not None:
             committer = self.writer()
-        staged_us = write_set.staged_us
+        staged_us, spans = write_set.staged_us, self.works.spans
+        commit = committer.commit if spans is None else partial(spans.commit, committer.commit)
         if staged_us is None:  # most commits, and a hold on nothing would take them a microsecond
-            return committer.commit(write_set)
+            return commit(write_set)
         with self._held(staged_us):
-            return committer.commit(write_set)
+            return commit(write_set)
 
     def begun(self) -> Begun:
         """Return when what begins now began: never before the gc horizon."""

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, nullcontext
 from enum import Enum
-from typing import Self, get_args
+from typing import Any, Self, get_args
 from weakref import ref
 
 from siltstone.choices import Durability, Isolation
@@ -69,8 +69,11 @@ class EngineTransaction:
     read and written, `hold` what keeps staged files from vacuum.
     `after_commit` is called when a commit is done, and must not fail. `unmoved` are the tags that
     it relies on, as it found them. `turns` end with it. A first try of `Store.run` ends where it
-    names a table that is `closed`, which `closed_at` has then.
+    names a table that is `closed`, which `closed_at` has then. `span` is what OpenTelemetry
+    shows of it; that of one that a finalizer gives up is not shown.
     """
+
+    span: Any = None
 
     def __init__(
         self,
@@ -519,7 +522,11 @@ class EngineTransaction:
             raise ClosedError("the transaction ends; begin a new one")
         self.phase = Phase.ENDED
         try:
-            self.receipt = self._commit()
+            spans = self.core.works.spans
+            if spans is None or self.span is None:
+                self.receipt = self._commit()
+            else:
+                self.receipt = spans.within(self.span, self._commit)
         finally:
             self._end()
         self.phase = Phase.COMMITTED
@@ -581,4 +588,6 @@ class EngineTransaction:
         self.past = None  # as the rows: its caller may keep it
         if self.turns:
             self.core.turns.give_up(*self.turns)
+        if self.span is not None:
+            self.span.end()
         self._is_over = True

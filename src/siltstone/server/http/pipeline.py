@@ -30,7 +30,7 @@ from concurrent.futures import Executor, Future
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -47,6 +47,7 @@ from siltstone.server.http.replies import Pieces, Reply
 from siltstone.server.http.request import Bodies, HttpRequest
 from siltstone.server.http.route import JSON, Role, Route
 from siltstone.telemetry.notices import NoticeLog
+from siltstone.telemetry.spans import Spans
 
 _log = NoticeLog("siltstone.server")
 _FOREVER = Deadline(math.inf, lambda: False)
@@ -103,6 +104,13 @@ class Counters:
     """Requests that read rows, until their answer begins."""
 
 
+class Told(NamedTuple):
+    """What else hears of requests; None: nothing."""
+
+    access: AccessLog | None = None
+    spans: Spans | None = None
+
+
 class Pipeline:
     """See the module."""
 
@@ -113,11 +121,11 @@ class Pipeline:
         executor: Executor,
         *,
         lane: Lane | None = None,
-        access: AccessLog | None = None,
+        told: Told | None = None,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self.wire, self.policy, self.lane = wire, policy, lane
-        self._access = access
+        self._access, self._spans = told or Told()
         self.executor, self._clock_s = executor, clock_s
         self.counters, self.bodies = Counters(), Bodies()
         self.is_closing = False
@@ -299,7 +307,12 @@ class Pipeline:
         self, route: Route, request: HttpRequest, caller: Any, body: bytes, end: Deadline | None
     ) -> Response:
         with within(end):
-            return self.respond(self.wire.run(request, route, caller, body))
+            if self._spans is None or route.is_at_once:
+                return self.respond(self.wire.run(request, route, caller, body))
+            with self._spans.request(request.scope["method"], route.path, request.headers) as span:
+                response = self.respond(self.wire.run(request, route, caller, body))
+                span.set_attribute("http.response.status_code", response.status_code)
+                return response
 
     def respond(self, reply: Reply) -> Response:
         """Return what sends a reply; of rows the first piece is made here."""
