@@ -594,6 +594,7 @@ class Store(TableDefinitions[Table, results.Receipt]):
                 `server.rest.service.Service`. `advertise`: the URL by which other machines reach
                 it, for those that open the store by its path on a shared file system; by default
                 this machine's name, if others can reach `host`.
+                `access_log`: log each request, in the log `siltstone.access`.
 
         Raises:
             RequestError: `advertise` is no URL of a server; other machines could reach it without a

@@ -1,4 +1,4 @@
-"""Notices: lines of the log, written by a thread, so that nobody waits for the log's target.
+"""Notices: lines of the log, which a thread writes, so that no caller depends on the log's target.
 
 Commits, the background that they wait for, and the event loop of a server hand their lines over
 (`aside.py`). So a handler of the application that blocks keeps no commit; what it cannot take is
