@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -181,7 +182,8 @@ def test_no_line_has_a_secret(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
         assert rest.post(f"/v1/transaction/{begun}/commit", {}).status == 200
         assert rest.post(f"/v1/transaction/{secret}/commit", {}).status >= 400
         with pytest.raises(st.SiltstoneError):
-            st.connect("s3://bucket/x", read_only=True, storage_options={"secret_key": secret})
+            options: dict[str, Any] = {"storage_options": {"secret_key": secret}}
+            st.connect("s3://bucket/x", read_only=True, **options)
     text = "\n".join(lines(caplog))
     assert "opened" in text
     assert secret not in text

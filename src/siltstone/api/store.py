@@ -37,7 +37,7 @@ from siltstone.maintenance.gc.vacuum import GRACE_S
 from siltstone.maintenance.merge.merge import ATTEMPTS
 from siltstone.paths import root_of
 from siltstone.query.scan.scan_plan import ROWS_MAX
-from siltstone.telemetry.works import Work
+from siltstone.telemetry.works import WorkTimes
 from siltstone.text.shown import Listing
 
 if TYPE_CHECKING:
@@ -701,9 +701,9 @@ class Store(TableDefinitions[Table, results.Receipt]):
             True
         """
 
-    def _backups(self) -> Work:
+    def _backups(self) -> WorkTimes:
         """Return what counts the backups of this process."""
-        return Work("backup")
+        return WorkTimes("backup")
 
     @abstractmethod
     def _storage(self) -> Any:

@@ -59,7 +59,7 @@ from siltstone.paths import root_of
 from siltstone.process.retry import Retry
 from siltstone.process.turns import WAIT_S, TableTurn, TableTurns, check_names
 from siltstone.query.scan.scan_plan import ROWS_MAX
-from siltstone.telemetry.works import Work
+from siltstone.telemetry.works import WorkTimes
 from siltstone.text.shown import Listing
 
 if TYPE_CHECKING:
@@ -652,7 +652,7 @@ class LocalStore(Store):
     ) -> results.Verified:
         return self._storage().verifier().run(deep=deep, on_progress=on_progress)
 
-    def _backups(self) -> Work:
+    def _backups(self) -> WorkTimes:
         return self._core.works.backup
 
     def _storage(self) -> Storage:

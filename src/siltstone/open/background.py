@@ -14,7 +14,7 @@ from siltstone.maintenance.schedule.stalled import Stalled
 from siltstone.maintenance.schedule.unmerged import history_bytes, unmerged_rows, wants_merge
 from siltstone.open.parts import Owner
 from siltstone.storage.tables.tables import TableReader
-from siltstone.telemetry.works import Work
+from siltstone.telemetry.works import WorkTimes
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Background:
     stalled: Stalled = field(default_factory=Stalled)
     ordering: set[int] = field(default_factory=set)
     """The bases that a merge was begun for, to give them an order: once, whatever came of it."""
-    merges: Work = field(default_factory=lambda: Work("merge"))
+    merges: WorkTimes = field(default_factory=lambda: WorkTimes("merge"))
     """Counts those of a writer's thread; children count for themselves."""
 
     def look(self) -> None:

@@ -58,7 +58,7 @@ from siltstone.storage.wal.recovery import Recovery, recover
 from siltstone.storage.wal.reserve import Reserve
 from siltstone.storage.wal.wal import Wal
 from siltstone.telemetry.notices import NoticeLog
-from siltstone.telemetry.works import Work, Works
+from siltstone.telemetry.works import Works, WorkTimes
 from siltstone.units import Epoch, SegmentNumber, Seq
 
 _log = NoticeLog(__name__)
@@ -270,7 +270,7 @@ class _Opening:
         scheduler.start()
         return Parts(core, storage, self._commits, state.visible, owner)
 
-    def _vacuum(self, live: OwnerLive, work: Work) -> Vacuum:
+    def _vacuum(self, live: OwnerLive, work: WorkTimes) -> Vacuum:
         return Vacuum(
             self._storage.site,
             live,

@@ -23,7 +23,7 @@ _log = NoticeLog("siltstone.work")
 T = TypeVar("T")
 
 
-class Work:
+class WorkTimes:
     """One kind of work. Any thread."""
 
     __slots__ = ("_spans", "kind", "latency")
@@ -69,13 +69,13 @@ class Works:
 
     def __init__(self) -> None:
         self.spans = found_spans()
-        self.checkpoint = Work("checkpoint", self.spans)
-        self.merge = Work("merge", self.spans)
-        self.optimize = Work("optimize", self.spans)
-        self.vacuum = Work("vacuum", self.spans)
-        self.backup = Work("backup", self.spans)
-        self.sql = Work("sql", self.spans)
+        self.checkpoint = WorkTimes("checkpoint", self.spans)
+        self.merge = WorkTimes("merge", self.spans)
+        self.optimize = WorkTimes("optimize", self.spans)
+        self.vacuum = WorkTimes("vacuum", self.spans)
+        self.backup = WorkTimes("backup", self.spans)
+        self.sql = WorkTimes("sql", self.spans)
 
-    def __iter__(self) -> Iterator[Work]:
+    def __iter__(self) -> Iterator[WorkTimes]:
         """Yield all kinds."""
         return (getattr(self, name) for name in KINDS)

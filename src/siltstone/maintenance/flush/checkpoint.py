@@ -72,7 +72,7 @@ from siltstone.storage.tables.store_tables import Tables
 from siltstone.storage.tables.values import NO_FILES, Compacted, StagedFiles
 from siltstone.storage.wal.wal import Wal
 from siltstone.telemetry.notices import NoticeLog
-from siltstone.telemetry.works import Work
+from siltstone.telemetry.works import WorkTimes
 from siltstone.units import SegmentNumber
 
 _log = NoticeLog(__name__)
@@ -132,7 +132,7 @@ class Checkpointer:
         log: Wal,
         resident_bytes_max: int,
         require_in_place: Callable[[], None],
-        work: Work,
+        work: WorkTimes,
         load_rows_min: int = LOAD_ROWS_MIN,
         commit_parts_max: int = COMMIT_PARTS_MAX,
         after: Callable[[], object] | None = None,

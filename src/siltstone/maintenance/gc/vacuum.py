@@ -78,7 +78,7 @@ from siltstone.storage.tables.inventories import Inventories
 from siltstone.storage.tables.jobs import FILE_TICK_S, SeenJob
 from siltstone.storage.tables.values import POSITION
 from siltstone.storage.wal.reserve import Reserve, is_full
-from siltstone.telemetry.works import Work
+from siltstone.telemetry.works import WorkTimes
 
 GRACE_S = 86_400.0
 CENSUSES_MAX = 16
@@ -147,7 +147,7 @@ class Vacuum:
         reserve: Reserve,
         bounds: Bounds = BOUNDS,
         parts: PartCache | None = None,
-        work: Work | None = None,
+        work: WorkTimes | None = None,
     ) -> None:
         """`parts` has rows of parts of bases, which go with them."""
         self.site = site
@@ -155,7 +155,7 @@ class Vacuum:
         self._manifests, self._tables, self._jobs = site.manifests, site.tables, site.jobs
         self._live, self._reserve, self._parts = live, reserve, parts
         self._retention_s, self._bounds = retention_s, bounds
-        self._work = work or Work("vacuum")
+        self._work = work or WorkTimes("vacuum")
 
     @held
     def run(

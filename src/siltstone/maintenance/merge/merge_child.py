@@ -30,7 +30,7 @@ from typing import IO
 from siltstone.errors import UnavailableError
 from siltstone.maintenance.merge.lifeline import VARIABLE, Lifeline
 from siltstone.maintenance.merge.slots import Slot, take_slot
-from siltstone.telemetry.works import Work
+from siltstone.telemetry.works import WorkTimes
 
 TIMEOUT_S = 3600
 NICENESS = 19
@@ -64,9 +64,9 @@ class MergeChild:
         timeout_s: float = TIMEOUT_S,
         slot: Callable[[], Slot | None] = take_slot,
         settings: Mapping[str, str] = MappingProxyType({}),
-        work: Work | None = None,
+        work: WorkTimes | None = None,
     ) -> None:
-        self._settings, self._work = settings, work or Work(kind)
+        self._settings, self._work = settings, work or WorkTimes(kind)
         self._root, self._python, self._timeout_s = root, python, timeout_s
         self._kind, self._slot = kind, slot
         self._lifeline: Lifeline | None = None

@@ -345,7 +345,7 @@ _SHAPES_MAX = 16_384
 
 
 @dataclass(frozen=True, slots=True)
-class _Shape:
+class _VersionShape:
     """How many parts a version has, whether it has segments of indexes, the bytes of its files."""
 
     parts: int = 0
@@ -353,11 +353,11 @@ class _Shape:
     nbytes: int = 0
 
 
-_NO_SHAPE = _Shape()
-_shapes: dict[Pin, _Shape] = {}
+_NO_SHAPE = _VersionShape()
+_shapes: dict[Pin, _VersionShape] = {}
 
 
-def _shape(tables: TableReader, pin: Pin | None) -> _Shape:
+def _shape(tables: TableReader, pin: Pin | None) -> _VersionShape:
     """Return the shape of a version.
 
     It never changes, and only some versions are kept open: the others Lance would open each time.
@@ -371,7 +371,7 @@ def _shape(tables: TableReader, pin: Pin | None) -> _Shape:
             _shapes.clear()
         files = (file for file in tables.files(pin) if file.path.startswith(f"{pin.folder}/"))
         nbytes = sum(file.size for file in files)  # without inventories, which tables share
-        found = _shapes[pin] = _Shape(len(opened.spans), bool(opened.segments), nbytes)
+        found = _shapes[pin] = _VersionShape(len(opened.spans), bool(opened.segments), nbytes)
     return found
 
 

@@ -104,7 +104,7 @@ class Counters:
     """Requests that read rows, until their answer begins."""
 
 
-class Told(NamedTuple):
+class Watchers(NamedTuple):
     """What else hears of requests; None: nothing."""
 
     access: AccessLog | None = None
@@ -121,11 +121,11 @@ class Pipeline:
         executor: Executor,
         *,
         lane: Lane | None = None,
-        told: Told | None = None,
+        watchers: Watchers | None = None,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self.wire, self.policy, self.lane = wire, policy, lane
-        self._access, self._spans = told or Told()
+        self._access, self._spans = watchers or Watchers()
         self.executor, self._clock_s = executor, clock_s
         self.counters, self.bodies = Counters(), Bodies()
         self.is_closing = False

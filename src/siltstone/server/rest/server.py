@@ -28,7 +28,7 @@ from siltstone.server.http.access_log import AccessLog
 from siltstone.server.http.arrivals import Arrivals
 from siltstone.server.http.connections import HttpConnection
 from siltstone.server.http.lane import Lane
-from siltstone.server.http.pipeline import Pipeline, Told
+from siltstone.server.http.pipeline import Pipeline, Watchers
 from siltstone.server.http.policy import LanePolicy, ListenerPolicy, RequestPolicy
 from siltstone.server.http.request import HttpRequest
 from siltstone.server.http.route import Role, Route
@@ -98,9 +98,9 @@ class RestServer:
         self.joined_sessions = sessions_of(connections_max=limits.connections_max)
         executor = ThreadPoolExecutor(limits.threads, "siltstone-rest")
         access = AccessLog() if flag_of("access_log", access_log) else None
-        told = Told(access, parts.core.works.spans)
-        self.pipeline = Pipeline(RestWire(gate), rest_policy(limits), executor, told=told)
-        self.joined = _joined(served, self.joined_sessions, gate, limits, executor, told)
+        watchers = Watchers(access, parts.core.works.spans)
+        self.pipeline = Pipeline(RestWire(gate), rest_policy(limits), executor, watchers=watchers)
+        self.joined = _joined(served, self.joined_sessions, gate, limits, executor, watchers)
         self.joined.counters.reads = self.pipeline.counters.reads  # the metrics have both
         self.jobs = JobRoutes(db, limits)
         scope = RequestScope(served, self.sessions, limits)
@@ -111,7 +111,7 @@ class RestServer:
             lambda: self.jobs.open,
         )
         self.routes = routes_of(scope, self.jobs, self.pipeline, Exposition(sources.values))
-        if told.spans is not None:  # each request has its own, and so its own commit
+        if watchers.spans is not None:  # each request has its own, and so its own commit
             self.routes = [replace(route, grouping=None) for route in self.routes]
         self.router = Router(
             (self.pipeline, self.routes),
@@ -185,7 +185,7 @@ def _joined(
     gate: Gate,
     limits: Limits,
     executor: ThreadPoolExecutor,
-    told: Told,
+    watchers: Watchers,
 ) -> Pipeline:
     """Return the pipeline of joined processes that the gate lets pass."""
 
@@ -208,7 +208,7 @@ def _joined(
         read_timeout_s=limits.statement_timeout_s,
     )
     wire = RpcWire(sessions, tells_all=False, gate=admitted, ended=served.ended)
-    return Pipeline(wire, policy, executor, lane=Lane(lane), told=told)
+    return Pipeline(wire, policy, executor, lane=Lane(lane), watchers=watchers)
 
 
 def _check(host: str, certificate: Path | None, key: Path | None, gate: Gate) -> None:
