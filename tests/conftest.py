@@ -22,6 +22,7 @@ from hypothesis import HealthCheck, settings
 
 from siltstone.engine.write import bulk
 from siltstone.maintenance.merge import merge
+from siltstone.telemetry.notices import settle
 from tests.children import hide_pandas
 from tests.nightly import IS_NIGHTLY, SEED, by_day, left
 
@@ -193,3 +194,19 @@ def pytest_terminal_summary(
     terminalreporter.section("seconds of each suite, and of the slowest files")
     for name, seconds in [*suites.most_common(), *files.most_common(_FILES)]:
         terminalreporter.write_line(f"{seconds:7.0f}  {name}")
+
+
+class _Settled:
+    """What `caplog` has, once the thread that writes the log has written all of it."""
+
+    def __init__(self, caught: pytest.LogCaptureFixture) -> None:
+        self._caught = caught
+
+    def __getattr__(self, name: str) -> Any:
+        settle(60)
+        return getattr(self._caught, name)
+
+
+@pytest.fixture
+def caplog(caplog: pytest.LogCaptureFixture) -> Any:
+    return _Settled(caplog)

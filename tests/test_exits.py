@@ -122,7 +122,8 @@ def test_an_exit_makes_asynchronous_commits_durable(tmp_path: Path) -> None:
 
 def test_an_exit_waits_for_what_does_not_end_only_so_long(tmp_path: Path) -> None:
     script = """
-    import sys, threading, siltstone as st, siltstone.open.closing as closing
+    import logging, sys, threading, siltstone as st, siltstone.open.closing as closing
+    logging.basicConfig()
     closing.EXIT_TIMEOUT_S = 0.1
     db = st.connect(sys.argv[1])
     scheduler = db._parts.owner.scheduler

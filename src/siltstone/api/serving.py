@@ -45,6 +45,7 @@ class ServeOptions(TypedDict, total=False):
     key: Path | None
     limits: Any
     advertise: str | None
+    access_log: bool
 
 
 _loaders: dict[str, Callable[[], Callable[..., Any]]] = {}

@@ -39,6 +39,7 @@ from siltstone.maintenance.gc.vacuum import GRACE_S
 from siltstone.maintenance.merge.merge import ATTEMPTS
 from siltstone.paths import root_of
 from siltstone.query.scan.scan_plan import ROWS_MAX
+from siltstone.telemetry.works import WorkTimes
 from siltstone.text.shown import Listing
 
 if TYPE_CHECKING:
@@ -640,6 +641,7 @@ class Store(TableDefinitions[Table, results.Receipt]):
                 `server.rest.service.Service`. `advertise`: the URL by which other machines reach
                 it, for those that open the store by its path on a shared file system; by default
                 this machine's name, if others can reach `host`.
+                `access_log`: log each request, in the log `siltstone.access`.
 
         Raises:
             RequestError: `advertise` is no URL of a server; other machines could reach it without a
@@ -746,6 +748,10 @@ class Store(TableDefinitions[Table, results.Receipt]):
             True
         """
 
+    def _backups(self) -> WorkTimes:
+        """Return what counts the backups of this process."""
+        return WorkTimes("backup")
+
     @abstractmethod
     def _storage(self) -> Any:
         """Return the `open.environment.Storage` of the store, for work on its files in place.
@@ -811,12 +817,17 @@ class Store(TableDefinitions[Table, results.Receipt]):
         backuper, root = self._storage().backuper(), root_of(directory)
         if not self.is_read_only:
             self.checkpoint()
-        return backuper.run(
-            root,
-            incremental=flag_of("incremental", incremental),
-            link=flag_of("link", link),
-            skip_damaged=flag_of("skip_damaged", skip_damaged),
-            on_progress=on_progress,
+        return self._backups().run(
+            lambda: backuper.run(
+                root,
+                incremental=flag_of("incremental", incremental),
+                link=flag_of("link", link),
+                skip_damaged=flag_of("skip_damaged", skip_damaged),
+                on_progress=on_progress,
+            ),
+            lambda done: (
+                f"{done.copied} new files of {done.copied_bytes} bytes, up to seq {done.seq}"
+            ),
         )
 
     @abstractmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -111,7 +112,13 @@ for group, commands in _GROUPS.items():
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; return its exit code. On an error print the reason on stderr."""
+    """Run one command; return its exit code. On an error print the reason on stderr.
+
+    Warnings of the store go there, too; a library would write nothing (`telemetry.notices`).
+    """
+    warnings = logging.lastResort
+    assert warnings is not None
+    logging.getLogger("siltstone").addHandler(warnings)
     try:
         app(arguments if arguments is None else list(arguments), prog_name="siltstone")
     except SystemExit as end:

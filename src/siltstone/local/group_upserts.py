@@ -80,7 +80,8 @@ class GroupUpserts:
         Such a one has to wait for room, its table changed meanwhile, or it needs more than recent
         writes to know whether it conflicts.
         """
-        found = self._core.writer().commit_all(planned)
+        commit, spans = self._core.writer().commit_all, self._core.works.spans
+        found = commit(planned) if spans is None else spans.commit_all(commit, planned)
         if found is None:
             return [None] * len(planned)
         return [

@@ -151,7 +151,10 @@ class LocalSnapshot(Snapshot):
         return catalogs.names(self._open().view.catalog, self.seq)
 
     def __getitem__(self, name: str) -> LocalSnapshotTable:
-        return LocalSnapshotTable(self, catalogs.find(self._open().view.catalog, name, self.seq))
+        found = catalogs.find(self._open().view.catalog, name, self.seq)
+        spans = self._core.works.spans
+        kind = LocalSnapshotTable if spans is None else spans.kind(LocalSnapshotTable)
+        return kind(self, found)
 
     def namespaces(self) -> Mapping[str, Mapping[str, str]]:
         """Return the properties of all namespaces at this seq, by name."""
@@ -256,18 +259,21 @@ class LocalSnapshot(Snapshot):
             except TableNotFoundError:
                 return None
 
-        return queries.read(
-            statement,
-            table,
-            self.tables(),
-            parameters,
-            check=self._open,
-            bounds=self._core.sql,
-            spares=self._core.spares,
-            at_end=at_end,
-            variables=variables,
-            past=lambda named: table_of_then(self._core, State(self._open().view, self.seq), named),
-        )
+        with self._core.works.sql.timed():
+            return queries.read(
+                statement,
+                table,
+                self.tables(),
+                parameters,
+                check=self._open,
+                bounds=self._core.sql,
+                spares=self._core.spares,
+                at_end=at_end,
+                variables=variables,
+                past=lambda named: table_of_then(
+                    self._core, State(self._open().view, self.seq), named
+                ),
+            )
 
 
 def table_of_then(core: Core, state: State, named: PastName) -> SnapshotTable:

@@ -61,6 +61,7 @@ from siltstone.paths import root_of
 from siltstone.process.retry import Retry
 from siltstone.process.turns import WAIT_S, TableTurn, TableTurns, check_names
 from siltstone.query.scan.scan_plan import ROWS_MAX
+from siltstone.telemetry.works import WorkTimes
 from siltstone.text.shown import Listing
 
 if TYPE_CHECKING:
@@ -153,7 +154,9 @@ class LocalStore(Store):
 
     def table(self, table_id: int) -> LocalTable:
         """Return the table with this id, whatever its name is."""
-        return LocalTable(self._core, table_id, lambda: self._owner().indexes)
+        spans = self._core.works.spans
+        kind = LocalTable if spans is None else spans.kind(LocalTable)
+        return kind(self._core, table_id, lambda: self._owner().indexes)
 
     def create_table(
         self,
@@ -211,7 +214,9 @@ class LocalStore(Store):
         except BaseException:
             self._core.turns.give_up(*taken)
             raise
-        made.turns = taken
+        made.turns, spans = taken, self._core.works.spans
+        if spans is not None:
+            made.span = spans.begin("siltstone.transaction")
         if durability == "async":
             owner = self._parts.owner
             assert owner is not None
@@ -632,7 +637,9 @@ class LocalStore(Store):
         owner = self._owner()
         found = catalogs.id_of(self._core.state().view.catalog, table)
         with owner.checkpointer.refreshing():
-            result = owner.merger.merge(found, attempts=attempts)
+            result = self._core.works.merge.run(
+                lambda: owner.merger.merge(found, attempts=attempts), str
+            )
         return called(result, table)
 
     def optimize(
@@ -645,11 +652,12 @@ class LocalStore(Store):
     ) -> results.Optimized | results.Deferred:
         owner = self._owner()
         with owner.checkpointer.refreshing():
-            result = owner.optimizer.optimize(
-                catalogs.id_of(self._core.state().view.catalog, table),
-                target_rows=target_rows,
-                attempts=attempts,
-                workers=workers,
+            found = catalogs.id_of(self._core.state().view.catalog, table)
+            result = self._core.works.optimize.run(
+                lambda: owner.optimizer.optimize(
+                    found, target_rows=target_rows, attempts=attempts, workers=workers
+                ),
+                str,
             )
         return called(result, table)
 
@@ -660,6 +668,9 @@ class LocalStore(Store):
         self, *, deep: bool = False, on_progress: results.Progress | None = None
     ) -> results.Verified:
         return self._storage().verifier().run(deep=deep, on_progress=on_progress)
+
+    def _backups(self) -> WorkTimes:
+        return self._core.works.backup
 
     def _storage(self) -> Storage:
         self._core.check()

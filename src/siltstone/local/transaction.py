@@ -86,7 +86,9 @@ class LocalTransaction(EngineTransaction, Transaction):
         found = self.named(name).id
         if self.closed:
             self._refuse_closed(name)
-        return LocalTransactionTable(self, found)
+        spans = self.core.works.spans
+        kind = LocalTransactionTable if spans is None else spans.kind(LocalTransactionTable)
+        return kind(self, found)
 
     def _refuse_closed(self, name: str) -> None:
         if name in self.closed:
@@ -167,7 +169,7 @@ class LocalTransaction(EngineTransaction, Transaction):
         frame = partial(rows_of, variables)
         run = Running(self, self.core, read, frame, given, is_alone)
         try:
-            with self.whole():
+            with self.core.works.sql.timed(), self.whole():
                 return run, run_write(write, run)
         except BaseException:
             run.discard()
@@ -210,18 +212,20 @@ class LocalTransaction(EngineTransaction, Transaction):
         with alone:
             self.require_open()
             names = self.tables()
-        return queries.read(
-            statement,
-            table,
-            names,
-            parameters,
-            check=self.require_open,
-            bounds=self.core.sql,
-            spares=self.core.spares,
-            variables=variables,
-            rows=rows,
-            past=lambda named: table_of_then(self.core, self._committed(), named),
-        )
+        is_whole = rows is None  # else it is a part of a statement that writes
+        with self.core.works.sql.timed() if is_whole else _NOTHING:
+            return queries.read(
+                statement,
+                table,
+                names,
+                parameters,
+                check=self.require_open,
+                bounds=self.core.sql,
+                spares=self.core.spares,
+                variables=variables,
+                rows=rows,
+                past=lambda named: table_of_then(self.core, self._committed(), named),
+            )
 
     def put_back(self, table: str, *, to: object, until: object = None, force: bool = False) -> int:
         self._require_open()

@@ -14,6 +14,7 @@ from siltstone.maintenance.schedule.stalled import Stalled
 from siltstone.maintenance.schedule.unmerged import history_bytes, unmerged_rows, wants_merge
 from siltstone.open.parts import Owner
 from siltstone.storage.tables.tables import TableReader
+from siltstone.telemetry.works import WorkTimes
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,8 @@ class Background:
     stalled: Stalled = field(default_factory=Stalled)
     ordering: set[int] = field(default_factory=set)
     """The bases that a merge was begun for, to give them an order: once, whatever came of it."""
+    merges: WorkTimes = field(default_factory=lambda: WorkTimes("merge"))
+    """Counts those of a writer's thread; children count for themselves."""
 
     def look(self) -> None:
         """Begin a turn of work, unless the directory is another store's by now."""
@@ -78,7 +81,7 @@ class Background:
 
     def merge_here(self) -> None:
         with self.owner.checkpointer.refreshing():
-            self.owner.merger.merge()
+            self.merges.run(self.owner.merger.merge, str)
 
     def optimize(self) -> None:
         """Start an optimize if it is worth one."""

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import logging
 import os
 import sys
 import threading
@@ -28,7 +27,9 @@ from pathlib import Path
 from queue import SimpleQueue
 from types import FrameType
 
-_log = logging.getLogger(__name__)
+from siltstone.telemetry.notices import NoticeLog
+
+_log = NoticeLog(__name__)
 _PACKAGE = str(Path(__file__).parents[1]) + os.sep
 _ELSEWHERE = tuple(
     _PACKAGE + name.replace("/", os.sep)
@@ -90,8 +91,8 @@ class Closer:
 def _guarded(work: Callable[[], object]) -> None:
     try:
         work()
-    except Exception:  # noqa: BLE001 - the thread is there for all stores
-        _log.exception("a store was not closed as it should be")
+    except Exception as error:  # noqa: BLE001 - the thread is there for all stores
+        _log.error("a store was not closed as it should be", exc_info=error)
 
 
 closer = Closer()

@@ -57,7 +57,11 @@ from siltstone.storage.wal.chain import Confirmed
 from siltstone.storage.wal.recovery import Recovery, recover
 from siltstone.storage.wal.reserve import Reserve
 from siltstone.storage.wal.wal import Wal
+from siltstone.telemetry.notices import NoticeLog
+from siltstone.telemetry.works import Works, WorkTimes
 from siltstone.units import Epoch, SegmentNumber, Seq
+
+_log = NoticeLog(__name__)
 
 
 def own_store(
@@ -136,7 +140,20 @@ class _Opening:
             self._storage.site.tables.names.unite_all()
             parts = self._parts(recovery.wal, state, replayer)
             if_it_fails.pop_all()
-            return parts
+        self._tell(record, recovery, state.visible)
+        return parts
+
+    def _tell(self, record: Record, recovery: Recovery, visible: int) -> None:
+        """Tell that the store is open, and what recovery did."""
+        tail = recovery.torn_tail
+        _log.info(
+            "opened %s: epoch %d, seq %d; recovery found %d commits in the log, and %s",
+            self._root,
+            record.epoch,
+            visible,
+            visible - record.flushed_seq,
+            "no torn write" if tail is None else f"a torn write, which is now in {tail}",
+        )
 
     def _recovered(
         self, record: Record, lease: object, followed: Followed | None
@@ -192,17 +209,19 @@ class _Opening:
             log=wal,
             resident_bytes_max=options.shares.flushed,
             require_in_place=self._ownership.require_in_place,
+            work=core.works.checkpoint,
             load_rows_min=self._env.load_rows_min,
             commit_parts_max=self._env.commit_parts_max,
             after=malloc.trim if options.tune_malloc else None,
         )
         work = maintainers(storage, OwnPlainTables(core))
         live = OwnerLive(core, checkpointer, self._ownership)
-        vacuum = self._vacuum(live)
+        works = core.works
+        vacuum = self._vacuum(live, works.vacuum)
         workers = Workers(
-            MergeChild(self._root, settings=_cache_settings(options)),
-            MergeChild(self._root, kind="optimize"),
-            self._vacuum(replace(live, forgets_tags=False)),
+            MergeChild(self._root, settings=_cache_settings(options), work=works.merge),
+            MergeChild(self._root, kind="optimize", work=works.optimize),
+            self._vacuum(replace(live, forgets_tags=False), works.vacuum),
         )
         rest = Rest(
             committer=committer,
@@ -235,6 +254,7 @@ class _Opening:
             options.memory_bytes_max,
             superseded,
             self._env.fallback_bytes_max,
+            merges=works.merge,
         )
         owner.scheduler = scheduler = Scheduler(
             committer,
@@ -255,7 +275,7 @@ class _Opening:
             owner.mirror.start()
         return Parts(core, storage, self._commits, state.visible, owner)
 
-    def _vacuum(self, live: OwnerLive) -> Vacuum:
+    def _vacuum(self, live: OwnerLive, work: WorkTimes) -> Vacuum:
         return Vacuum(
             self._storage.site,
             live,
@@ -263,6 +283,7 @@ class _Opening:
             reserve=self._reserve,
             parts=self._storage.readers.parts,
             bounds=self._env.bounds,
+            work=work,
         )
 
     def _vacuumed_s_ago(self) -> float:
@@ -275,8 +296,9 @@ class _Opening:
         options, storage, commits = self._options, self._storage, self._commits
         recent = RecentWrites(options.shares.recent_writes, floor=state.visible)
         transactions, latency = OpenTransactions(), Latency()
+        works = Works()
         committer = Committer(
-            log=wal,
+            log=wal if works.spans is None else works.spans.timed(wal),
             state=state,
             epoch=state.view.record.epoch,
             last_time_us=replayer.last_time_us,
@@ -294,6 +316,7 @@ class _Opening:
             recent=recent,
             transactions=transactions,
             latency=latency,
+            works=works,
             ids=itertools.count(state.view.catalog.next_id),
         )
         return core, committer

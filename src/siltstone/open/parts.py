@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
@@ -52,6 +51,7 @@ from siltstone.storage.manifest.ownership import Ownership
 from siltstone.storage.manifest.witness import Witness
 from siltstone.storage.site import Site
 from siltstone.storage.wal.wal import Wal
+from siltstone.telemetry.notices import NoticeLog, settle
 
 if TYPE_CHECKING:
     from siltstone.lance_versions.fresh import FreshVersions
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from siltstone.maintenance.schedule.status import Counts
 
 
-_log = logging.getLogger(__name__)
+_log = NoticeLog(__name__)
 _FINAL = (FencedError, PoisonedError, ReplacedError)
 
 
@@ -95,6 +95,7 @@ class Owner:
     def close(self, ending: Ending) -> None:
         """End all parts, in this order; if one of them raises, the others still end."""
         with ExitStack() as last_first:
+            last_first.callback(self._tell)
             last_first.callback(self._let_go)
             last_first.callback(self.ownership.release)
             last_first.callback(self._end_mirror, ending)
@@ -105,6 +106,12 @@ class Owner:
             last_first.callback(self.scheduler.stop)
             last_first.callback(self.syncer.stop)
             last_first.callback(self.checkpointer.end)
+
+    def _tell(self) -> None:
+        """Tell that the store is closed, and wait a moment for its last lines."""
+        visible = self.committer.state.visible
+        _log.info("closed %s: seq %d", self.ownership.root, visible)
+        settle()
 
     def _close_log(self, ending: Ending) -> None:
         if self.committer.poisoned:

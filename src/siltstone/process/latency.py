@@ -1,6 +1,6 @@
 """Latency: how many calls took how long, in buckets whose bounds never change.
 
-Who measures adds in line, as below: on the way of a commit a call would cost more than it counts.
+A commit adds in line, as below: there a call would cost more than it counts. Others call `add`.
 
     took_s = clock_s() - begun_s
     with latency.lock:
@@ -13,6 +13,9 @@ Lock: one, held for the additions and for `taken`.
 from __future__ import annotations
 
 import threading
+import time
+from bisect import bisect_left
+from collections.abc import Sequence
 
 BOUNDS_S = (
     *(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05),
@@ -22,15 +25,27 @@ BOUNDS_S = (
 
 
 class Latency:
-    """See the module. `conflicts` counts the calls that lost a race, which are in no bucket."""
+    """See the module. `conflicts` counts the calls that lost a race, which are in no bucket.
 
-    __slots__ = ("buckets", "conflicts", "lock", "seconds")
+    `ended_s` is when the last call that was added by `add` ended, in seconds of 1970; 0: none did.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("bounds_s", "buckets", "conflicts", "ended_s", "lock", "seconds")
+
+    def __init__(self, bounds_s: Sequence[float] = BOUNDS_S) -> None:
         self.lock = threading.Lock()
-        self.buckets = [0] * (len(BOUNDS_S) + 1)
-        self.seconds = 0.0
+        self.bounds_s = bounds_s
+        self.buckets = [0] * (len(bounds_s) + 1)
+        self.seconds = self.ended_s = 0.0
         self.conflicts = 0
+
+    def add(self, took_s: float) -> None:
+        """Count a call that ended just now."""
+        ended_s = time.time()
+        with self.lock:
+            self.buckets[bisect_left(self.bounds_s, took_s)] += 1
+            self.seconds += took_s
+            self.ended_s = ended_s
 
     def taken(self) -> tuple[list[int], float, int]:
         """Return the buckets, the seconds of all calls, and the conflicts, at one moment."""

@@ -203,6 +203,13 @@ class TableTurns:
             self._advance(table)
             return table in self._lines
 
+    def counts(self) -> tuple[int, int]:
+        """Return how many turns are held, and how many tries wait for one or for its end."""
+        with self._locked():
+            tables = {*self._lines, *self._at_the_door}
+        held = sum(self.is_held(table) for table in tables)
+        return held, sum(self.waiting(table) for table in tables)
+
     def waiting(self, table: str) -> int:
         """Return how many wait for the turn of a table, or for its end."""
         with self._locked():

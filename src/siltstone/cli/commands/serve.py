@@ -17,6 +17,8 @@ from siltstone.cli.arguments import LocalDb
 from siltstone.cli.exits import UsageError
 from siltstone.cli.sessions import note, opened, path_of
 from siltstone.errors import RequestError, SiltstoneError
+from siltstone.telemetry.log_output import LogForm, LogLevel, log_to
+from siltstone.telemetry.notices import NoticeLog
 
 if TYPE_CHECKING:
     from siltstone.api.serving import Service
@@ -49,7 +51,13 @@ Advertise = Annotated[
 Force = Annotated[
     bool, typer.Option("--force", help="Own a store on a network file system: trust its locks.")
 ]
+LogFormat = Annotated[LogForm, typer.Option(help="The log on stderr: lines of text, or of JSON.")]
+Level = Annotated[LogLevel, typer.Option("--log-level", help="The least that the log has.")]
+AccessLog = Annotated[
+    bool, typer.Option("--access-log", help="Log each request: route, status, time, client.")
+]
 Key = Annotated[Path | None, typer.Option(help="TLS: the private key, PEM.")]
+_STDERR = 2
 
 
 def serve(
@@ -62,6 +70,9 @@ def serve(
     key: Key = None,
     advertise: Advertise = None,
     force: Force = False,
+    log_format: LogFormat = "text",
+    log_level: Level = "info",
+    access_log: AccessLog = False,
 ) -> None:
     """Own the store and serve it over HTTP, until SIGTERM or Ctrl-C.
 
@@ -75,13 +86,15 @@ def serve(
     from siltstone.server.rest.tokens import tokens_from
 
     path_of(db, "serve")
+    say = NoticeLog("siltstone.serve").info
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     found = tokens_from(tokens, os.environ)
-    systemd = Systemd(os.environ, note)
+    systemd = Systemd(os.environ, say)
     options = {"force": True} if force else {}  # else as siltstone.toml says
-    with opened(db, **options) as store:
+    log = log_to(_STDERR, form=log_format, level=log_level)
+    with log, opened(db, **options) as store:
         store.serve_local()  # first: processes that join see that it will serve
         service = store.serve(
             host,
@@ -91,16 +104,17 @@ def serve(
             certificate=cert,
             key=key,
             advertise=advertise,
+            access_log=access_log,
         )
         print(service.url, flush=True)
         count = len(found) or "no"
-        note(f"serving {store.path} with {count} access tokens; stop with Ctrl-C or SIGTERM")
+        say(f"serving {store.path} with {count} access tokens; stop with Ctrl-C or SIGTERM")
         systemd.ready(f"serving {store.path} at {service.url}")
         with contextlib.closing(service):  # before the store: running requests are still answered
             with systemd.watching(lambda: answers(store, service)):
                 stop.wait()
             systemd.stopping()
-            note("finishing running requests, rolling back open transactions")
+            say("finishing running requests, rolling back open transactions")
         store.close(upkeep=False)  # who stops a service does not wait for what is not urgent
 
 

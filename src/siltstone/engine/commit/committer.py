@@ -61,12 +61,16 @@ from siltstone.formats.log import group
 from siltstone.formats.log.frame import Buffer
 from siltstone.formats.manifest import Catalog
 from siltstone.process.latency import BOUNDS_S, Latency
+from siltstone.telemetry.notices import NoticeLog
 from siltstone.units import Seq, require
 
 FRAME_BYTES_MAX = 256 << 20
 _SURELY_FITS = FRAME_BYTES_MAX // 256  # a row's size is guessed, and may be 100 times too low
 
 _NEVER = 1 << 62
+SLOW_S = 1.0
+"""A commit that takes longer is told of in the log."""
+_log = NoticeLog(__name__)
 
 
 class Log(Protocol):
@@ -181,6 +185,11 @@ class Committer:
         return min(self._log.durable_seq, self.state.visible)
 
     @property
+    def last_time_us(self) -> int:
+        """The time of the last commit, also of one that recovery found; 0: there is none."""
+        return self._last_time
+
+    @property
     def poisoned(self) -> bool:
         """Whether a log write failed; the committer acknowledges no more commits."""
         return self._is_in_doubt
@@ -229,7 +238,8 @@ class Committer:
         throttle = self._throttle
         if not throttle.is_background:
             throttle.after_commit()
-        return waiter.result  # type: ignore[return-value]
+        receipt: Receipt = waiter.result  # type: ignore[assignment]
+        return receipt if took_s <= SLOW_S else _told_slow(receipt, took_s)
 
     def commit_all(self, write_sets: Sequence[WriteSet]) -> list[Receipt | BaseException] | None:
         """Commit write sets of rows alone as if each had its own thread.
@@ -261,6 +271,8 @@ class Committer:
         with latency.lock:
             latency.buckets[bisect_left(BOUNDS_S, took_s)] += len(waiters)
             latency.seconds += took_s * len(waiters)
+        if took_s > SLOW_S:
+            _tell_slow(took_s, sum(each.rows for each in write_sets))
         throttle = self._throttle
         if not throttle.is_background:
             throttle.after_commit()
@@ -635,3 +647,12 @@ def _seal_levels(old: Levels) -> Levels:
     fresh = Memtable(old.active.contents.tail.table_schema)
     sealed = (*old.sealed, old.active) if old.active.rows else old.sealed
     return replace(old, sealed=sealed, active=fresh, pending=0)
+
+
+def _told_slow(receipt: Receipt, took_s: float) -> Receipt:
+    _tell_slow(took_s, receipt.rows or 0)
+    return receipt
+
+
+def _tell_slow(took_s: float, rows: int) -> None:
+    _log.info("slow commit: %d rows took %.2f s, with the wait for room and the sync", rows, took_s)

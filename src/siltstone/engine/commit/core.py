@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -37,6 +38,7 @@ from siltstone.storage.files.files import Files
 from siltstone.storage.site import Site
 from siltstone.storage.tables.jobs import Begun
 from siltstone.storage.tables.store_tables import Tables
+from siltstone.telemetry.works import Works
 
 _READS_A_TURN = 64
 _SPARES_MAX = 4
@@ -80,7 +82,7 @@ class Core:
     clock and new names; `root` and `verify` are what another process opens the files by; `sql` is
     what one statement of SQL may use, and `spares` keeps what statements ran in; `ids` gives those
     of tables and incarnations: never twice, and unused ones are gaps. `latency` has the commits of
-    all handles: the committer adds them.
+    all handles: the committer adds them; `works` has the other work of this process.
 
     A handle that shares its store has a copy, whose `refusal` is its own (`opened`), and so is
     `under_way`: the transactions that it began and that have not ended. Who takes one out ends it.
@@ -103,6 +105,7 @@ class Core:
     doubts: ExitStack = field(default_factory=ExitStack)
     refusal: str | None = None
     latency: Latency = field(default_factory=Latency)
+    works: Works = field(default_factory=Works)
     reads: int = field(default=0, init=False)
     under_way: dict[int, Callable[[], Open | None]] = field(default_factory=dict, init=False)
 
@@ -169,11 +172,12 @@ class Core:
         committer = self.committer
         if committer is None or self.refusal is not None:
             committer = self.writer()
-        staged_us = write_set.staged_us
+        staged_us, spans = write_set.staged_us, self.works.spans
+        commit = committer.commit if spans is None else partial(spans.commit, committer.commit)
         if staged_us is None:  # most commits, and a hold on nothing would take them a microsecond
-            return committer.commit(write_set)
+            return commit(write_set)
         with self._held(staged_us):
-            return committer.commit(write_set)
+            return commit(write_set)
 
     def begun(self) -> Begun:
         """Return when what begins now began: never before the gc horizon."""

@@ -10,7 +10,6 @@ a small one) is indexed in memory, as other history is.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from functools import partial
 from operator import attrgetter
@@ -28,9 +27,10 @@ from siltstone.errors import SiltstoneError
 from siltstone.formats.conversion.arrow_stream import gathered
 from siltstone.formats.keys import Codes, Key, KeyCodec, KeyColumns, KeysAt
 from siltstone.storage.tables.keys.key_places import PinnedKeys
+from siltstone.telemetry.notices import NoticeLog
 
 _BLOCK_ROWS = 131_072
-_log = logging.getLogger(__name__)
+_log = NoticeLog(__name__)
 
 
 class LoadKeys(msgspec.Struct, frozen=True, eq=False):

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, nullcontext
 from enum import Enum
-from typing import Self, get_args
+from typing import Any, Self, get_args
 from weakref import ref
 
 from siltstone.choices import Durability, Isolation
@@ -69,8 +69,11 @@ class EngineTransaction:
     read and written, `hold` what keeps staged files from vacuum.
     `after_commit` is called when a commit is done, and must not fail. `unmoved` are the tags that
     it relies on, as it found them. `turns` end with it. A first try of `Store.run` ends where it
-    names a table that is `closed`, which `closed_at` has then.
+    names a table that is `closed`, which `closed_at` has then. `span` is what OpenTelemetry
+    shows of it; that of one that a finalizer gives up is not shown.
     """
+
+    span: Any = None
 
     def __init__(
         self,
@@ -516,7 +519,11 @@ class EngineTransaction:
         """
         self._leave()
         try:
-            receipt = self._commit()
+            spans = self.core.works.spans
+            if spans is None or self.span is None:
+                receipt = self._commit()
+            else:
+                receipt = spans.within(self.span, self._commit)
         except BaseException:
             self.finish(None)
             raise
@@ -529,6 +536,8 @@ class EngineTransaction:
         Returns what they commit; a receipt if there is nothing to write, and it has ended. None:
         it has more than a few rows, or more to do than that, and is open: `commit` does it.
         """
+        if self.span is not None:  # a commit that is shown is its own
+            return None
         rows, hold = self.rows, self.hold
         if self._changes or self._token or self.unmoved or rows.plain_writes or rows.has_bulk:
             return None
@@ -622,4 +631,6 @@ class EngineTransaction:
         self.past = None  # as the rows: its caller may keep it
         if self.turns:
             self.core.turns.give_up(*self.turns)
+        if self.span is not None:
+            self.span.end()
         self._is_over = True

@@ -19,8 +19,8 @@ checkpoint, on the thread that holds the lock, and would wait for itself.
 
 from __future__ import annotations
 
-import logging
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
@@ -72,9 +72,11 @@ from siltstone.storage.tables.jobs import Begun, GcHorizonError, refuse_below_gc
 from siltstone.storage.tables.store_tables import Tables
 from siltstone.storage.tables.values import NO_FILES, Compacted, StagedFiles
 from siltstone.storage.wal.wal import Wal
+from siltstone.telemetry.notices import NoticeLog
+from siltstone.telemetry.works import WorkTimes
 from siltstone.units import SegmentNumber
 
-_log = logging.getLogger(__name__)
+_log = NoticeLog(__name__)
 
 COMMITS_FOLDER = "commits"
 ATTEMPTS = 3
@@ -131,6 +133,7 @@ class Checkpointer:
         log: Wal,
         resident_bytes_max: int,
         require_in_place: Callable[[], None],
+        work: WorkTimes,
         load_rows_min: int = LOAD_ROWS_MIN,
         commit_parts_max: int = COMMIT_PARTS_MAX,
         after: Callable[[], object] | None = None,
@@ -151,6 +154,7 @@ class Checkpointer:
         self._committer, self._readers, self._log = committer, readers, log
         self._epoch = committer.state.view.record.epoch
         self._resident_bytes_max, self._load_rows_min = resident_bytes_max, load_rows_min
+        self._work = work
         self._after, self._require_in_place = after or (lambda: None), require_in_place
         self._lock = threading.Lock()
         self._is_ending = False
@@ -218,12 +222,15 @@ class Checkpointer:
             if not (sealed or is_refused):
                 return self._committer.state.view.record
             cross(Failpoint.FLUSH_AFTER_PLAN)
+            begun_s = time.monotonic()
             record = self._written(sealed)
             if record is None:  # ours may not be durable (`_refresh`), so it frees no log
                 return self._committer.state.view.record
             cross(Failpoint.FLUSH_AFTER_PUBLISH)
             self._retire(record, sealed)
             cross(Failpoint.FLUSH_AFTER_RETIRE)
+            words = f"record {record.number} has the commits up to seq {record.flushed_seq}"
+            self._work.done(time.monotonic() - begun_s, words)
             return record
 
     def _written(self, sealed: Sequence[Generation]) -> Record | None:

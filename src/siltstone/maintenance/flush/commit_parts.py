@@ -19,7 +19,6 @@ nothing names them.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
 
 from siltstone.errors import CorruptionError, UnavailableError
@@ -27,8 +26,9 @@ from siltstone.formats.manifest import Pin
 from siltstone.maintenance.tiers import filled, small_runs, tiers
 from siltstone.storage.tables.store_tables import Tables
 from siltstone.storage.tables.values import Compacted, Span, put_fitting
+from siltstone.telemetry.notices import NoticeLog
 
-_log = logging.getLogger(__name__)
+_log = NoticeLog(__name__)
 
 COMMIT_PARTS_MAX = 96
 """From so many parts of `commits` on a checkpoint joins some."""

@@ -14,7 +14,6 @@ Lock: none; one thread at a time calls `when_idle`, and `at_the_end` after it.
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from collections.abc import Callable
@@ -22,12 +21,13 @@ from collections.abc import Callable
 from siltstone.engine.commit.committer import Committer
 from siltstone.errors import in_words
 from siltstone.storage.wal.wal import Wal
+from siltstone.telemetry.notices import NoticeLog
 
 COMMITS_WORTH = 256
 """This many commits replay in a few milliseconds."""
 BYTES_WORTH = 1 << 20
 SMALL_INTERVAL_S = 3600.0
-_log = logging.getLogger(__name__)
+_log = NoticeLog(__name__)
 
 
 class Rest:

@@ -13,7 +13,6 @@ memory for nothing. What does not fit, or cannot be read, is left to readers, wh
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -26,8 +25,9 @@ from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.reader import Readers
 from siltstone.engine.read.view import Levels, State, View
 from siltstone.errors import SiltstoneError
+from siltstone.telemetry.notices import NoticeLog
 
-_log = logging.getLogger(__name__)
+_log = NoticeLog(__name__)
 
 
 class Ready(msgspec.Struct, frozen=True):

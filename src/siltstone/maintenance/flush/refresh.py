@@ -6,7 +6,6 @@ reader sees its rows exactly once in any view (lance#6814 is the same change in 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
@@ -25,9 +24,10 @@ from siltstone.errors import SiltstoneError
 from siltstone.formats.manifest import KeyedStorage, Record
 from siltstone.maintenance.flush.fallback import are_readable
 from siltstone.maintenance.retention import carried
+from siltstone.telemetry.notices import NoticeLog
 from siltstone.units import require
 
-_log = logging.getLogger(__name__)
+_log = NoticeLog(__name__)
 
 
 def refreshed(

@@ -78,6 +78,7 @@ from siltstone.storage.tables.inventories import Inventories
 from siltstone.storage.tables.jobs import FILE_TICK_S, SeenJob
 from siltstone.storage.tables.values import POSITION
 from siltstone.storage.wal.reserve import Reserve, is_full
+from siltstone.telemetry.works import WorkTimes
 
 GRACE_S = 86_400.0
 CENSUSES_MAX = 16
@@ -146,6 +147,7 @@ class Vacuum:
         reserve: Reserve,
         bounds: Bounds = BOUNDS,
         parts: PartCache | None = None,
+        work: WorkTimes | None = None,
     ) -> None:
         """`parts` has rows of parts of bases, which go with them."""
         self.site = site
@@ -153,6 +155,7 @@ class Vacuum:
         self._manifests, self._tables, self._jobs = site.manifests, site.tables, site.jobs
         self._live, self._reserve, self._parts = live, reserve, parts
         self._retention_s, self._bounds = retention_s, bounds
+        self._work = work or WorkTimes("vacuum")
 
     @held
     def run(
@@ -179,7 +182,12 @@ class Vacuum:
         with refusals(f"vacuum of {self._root}"):
             if dry_run:
                 return self._preview(grace_s)
-            return self._reserve.lend(lambda is_short: self._run(grace_s, step, is_short=is_short))
+            return self._work.run(
+                lambda: self._reserve.lend(
+                    lambda is_short: self._run(grace_s, step, is_short=is_short)
+                ),
+                lambda done: f"{len(done.files)} files of {done.nbytes} bytes were deleted",
+            )
 
     @held
     def set_aside(

@@ -13,7 +13,6 @@ unused files and the record of a dead job.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -54,10 +53,11 @@ from siltstone.maintenance.merge.merge import Deferred, candidates
 from siltstone.storage.site import Site, held
 from siltstone.storage.tables.jobs import GcHorizonError, Job, refuse_below_gc_horizon
 from siltstone.storage.tables.values import BuiltSegment, put_fitting
+from siltstone.telemetry.notices import NoticeLog
 
 ATTEMPTS = 8
 _KIND = "index"
-_log = logging.getLogger(__name__)
+_log = NoticeLog(__name__)
 
 
 @dataclass(frozen=True, slots=True)

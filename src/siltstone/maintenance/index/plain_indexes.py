@@ -16,7 +16,6 @@ finds the row by what it was in the first, too.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 
 import msgspec
@@ -38,12 +37,13 @@ from siltstone.maintenance.index.index_plan import LAG_SHARE, IndexStatus, lag_o
 from siltstone.process.retry import Retry
 from siltstone.storage.tables.tables import PinnedTable
 from siltstone.storage.tables.values import BuiltSegment, IndexSpec, Segment
+from siltstone.telemetry.notices import NoticeLog
 
 _AGAIN = Retry(8)
 _OF_ROWS = ("bitmap", "vector")
 """What Lance makes of one row or more; a btree, or an index of texts, also of none."""
 _OF_VALUES = ("btree", "bitmap")
-_log = logging.getLogger(__name__)
+_log = NoticeLog(__name__)
 
 
 class Renewed(msgspec.Struct, frozen=True):

@@ -14,7 +14,6 @@ damaged holds up no other.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -49,9 +48,10 @@ from siltstone.storage.site import Site, held
 from siltstone.storage.tables.jobs import GcHorizonError, Job, refuse_below_gc_horizon
 from siltstone.storage.tables.tables import TableWriter
 from siltstone.storage.tables.values import AdoptedLoad, join
+from siltstone.telemetry.notices import NoticeLog
 
 ATTEMPTS = 8
-_log = logging.getLogger(__name__)
+_log = NoticeLog(__name__)
 COMPACT_BELOW_ROWS = 65_536
 _APPEND_ROWS = 131_072
 

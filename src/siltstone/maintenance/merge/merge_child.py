@@ -30,6 +30,7 @@ from typing import IO
 from siltstone.errors import UnavailableError
 from siltstone.maintenance.merge.lifeline import VARIABLE, Lifeline
 from siltstone.maintenance.merge.slots import Slot, take_slot
+from siltstone.telemetry.works import WorkTimes
 
 TIMEOUT_S = 3600
 NICENESS = 19
@@ -51,6 +52,7 @@ class MergeChild:
         slot: Returns the right to run a child that nothing waits for; None: there is none now.
         settings: The variables of the environment that it has besides; one that is waited for has
             no cache for rows.
+        work: What counts the children that succeed, when they are reaped: within a second or so.
     """
 
     def __init__(
@@ -62,8 +64,9 @@ class MergeChild:
         timeout_s: float = TIMEOUT_S,
         slot: Callable[[], Slot | None] = take_slot,
         settings: Mapping[str, str] = MappingProxyType({}),
+        work: WorkTimes | None = None,
     ) -> None:
-        self._settings = settings
+        self._settings, self._work = settings, work or WorkTimes(kind)
         self._root, self._python, self._timeout_s = root, python, timeout_s
         self._kind, self._slot = kind, slot
         self._lifeline: Lifeline | None = None
@@ -188,6 +191,7 @@ class MergeChild:
         if status != 0:
             ended = f"killed by signal {-status}" if status < 0 else f"exit code {status}"
             raise UnavailableError(f"the {self._kind} child failed: {message or ended}")
+        self._work.done(time.monotonic() - self._started_at, f"process {process.pid} has ended")
 
     def _last_line(self) -> str:
         errors, self._errors = self._errors, None

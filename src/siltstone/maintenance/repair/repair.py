@@ -24,7 +24,6 @@ may read and maintain it.
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Collection, Sequence
 
 import msgspec
@@ -56,9 +55,10 @@ from siltstone.storage.manifest.ownership import own
 from siltstone.storage.site import Site
 from siltstone.storage.tables import base_numbers
 from siltstone.storage.tables.kept_names import unite
+from siltstone.telemetry.notices import NoticeLog
 from siltstone.units import require
 
-_log = logging.getLogger(__name__)
+_log = NoticeLog(__name__)
 
 
 class Repairer:

@@ -28,13 +28,17 @@ import msgspec
 from siltstone.engine.commit.write_set import AdvancePart, WriteSet
 from siltstone.engine.read.view import Generation, View
 from siltstone.maintenance.schedule.unmerged import sealed_bytes
+from siltstone.telemetry.notices import NoticeLog
 
 DELAY_S_MAX = 2.0
+TELL_EVERY_S = 60.0
 _DELAY_S_MIN = 0.001
 _FLUSH_S = 2.0
 _FOLD_S = 10.0
 """So long a zone's worth of work takes, as long as none was measured."""
 _ROW_BYTES = 64
+
+_log = NoticeLog(__name__)
 
 
 class Zone(msgspec.Struct, frozen=True):
@@ -100,6 +104,7 @@ class Pace:
         self._flush: tuple[float, int] | None = None
         self._fold: tuple[float, int, int] | None = None
         self._slowed, self._slowed_s, self._stopped, self._stopped_s = 0, 0.0, 0, 0.0
+        self._told_at = -TELL_EVERY_S
 
     # what waits: set by the scheduler's thread
 
@@ -178,11 +183,27 @@ class Pace:
         """Count a commit that was slowed."""
         with self._lock:
             self._slowed, self._slowed_s = self._slowed + 1, self._slowed_s + seconds
+        self._tell()
 
     def stopped(self, seconds: float) -> None:
         """Count a commit that was stopped, also one that was refused then."""
         with self._lock:
             self._stopped, self._stopped_s = self._stopped + 1, self._stopped_s + seconds
+        self._tell()
+
+    def _tell(self) -> None:
+        """Tell that writers are held back, at most once in `TELL_EVERY_S`."""
+        with self._lock:
+            now = self._clock()
+            is_due = now - self._told_at >= TELL_EVERY_S
+            if is_due:
+                self._told_at = now
+        if is_due:
+            _log.info(
+                "writers are held back: since the open %d commits were slowed for %.1f s, and %d"
+                " stopped for %.1f s; checkpoints and merges lag",
+                *(self._slowed, self._slowed_s, self._stopped, self._stopped_s),
+            )
 
     def backpressure(self, view: View, active_bytes: int) -> Backpressure:
         """Return the sizes and the counts, at one moment."""

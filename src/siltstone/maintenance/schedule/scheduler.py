@@ -22,7 +22,6 @@ Lock: the condition `_wake` guards the flags; no work is done under it.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -44,6 +43,7 @@ from siltstone.maintenance.compaction.compaction import Sizes, Span
 from siltstone.maintenance.schedule.pace import Pace, Zone
 from siltstone.process import threads
 from siltstone.storage.tables.tables import TableReader
+from siltstone.telemetry.notices import NoticeLog
 
 TICK_S = 0.25
 NEWS_INTERVAL_S = 1.0
@@ -54,7 +54,7 @@ PAUSE_S_MAX = 5.0
 FAILING_WAIT_S = 10.0
 FAILURES_MAX = 3
 """A writer gets an error when the work it waits for failed this often, and for this long."""
-_log = logging.getLogger(__name__)
+_log = NoticeLog(__name__)
 T = TypeVar("T")
 
 

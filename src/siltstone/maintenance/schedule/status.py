@@ -32,6 +32,7 @@ class TableStatus:
     """One table: rows and files of its base (or newest version), and rows not merged into it.
 
     `rows` are those that a snapshot has; `siltstone status` counts them, others leave None.
+    `nbytes` are those of the files of base (or the newest version) and history.
     `indexes` show the rows of base that each index lacks. `refused` says why Lance does not take
     the newest flushed rows, which wait in `refused_bytes` of files; None: it took them.
     """
@@ -47,13 +48,14 @@ class TableStatus:
     refused: str | None = None
     refused_bytes: int = 0
     rows: int | None = None
+    nbytes: int = 0
 
     def __str__(self) -> str:
         counted = "" if self.rows is None else f"{self.rows} rows; "
         text = (
             f"{self.name}: {counted}base has {self.base_rows} rows in {self.base_parts} parts,"
             f" {self.unmerged_rows} row versions not merged,"
-            f" history in {self.history_parts} parts"
+            f" history in {self.history_parts} parts, {self.nbytes} bytes"
         )
         if self.indexes:
             text = f"{text}; indexes {', '.join(map(str, self.indexes))}"
@@ -322,42 +324,65 @@ def _tables(view: View, tables: TableReader) -> Iterator[TableStatus]:
         if levels is not None:
             stored, unmerged = levels.storage, sum(_rows(source) for source in levels.sources)
             base = 0 if stored.base is None else stored.base.rows
-            parts, has_segments = _shape(tables, stored.base)
-            more, _ = _shape(tables, stored.history)
-            has_indexes = has_segments or declared_on(view.record, table.id)
+            shape, history = _shape(tables, stored.base), _shape(tables, stored.history)
+            has_indexes = shape.has_segments or declared_on(view.record, table.id)
             indexes = tuple(statuses(view.record, table, stored, tables)) if has_indexes else ()
             refused = stored.fallbacks[-1].reason if stored.fallbacks else None
-            nbytes = sum(each.pin.size for each in stored.fallbacks)
-            merged = stored.merged_seq
             yield TableStatus(
-                name, True, base, unmerged, merged, parts, more, indexes, refused, nbytes
+                name,
+                True,
+                base,
+                unmerged,
+                stored.merged_seq,
+                shape.parts,
+                history.parts,
+                indexes,
+                refused,
+                refused_bytes=sum(each.pin.size for each in stored.fallbacks),
+                nbytes=shape.nbytes + history.nbytes,
             )
         else:
             version = catalogs.version_of(incarnation)
             if version is None:
                 yield TableStatus(name, False, 0, 0, 0, 0, 0)
             else:
-                parts, _ = _shape(tables, version.pin)
-                yield TableStatus(name, False, version.pin.rows, 0, version.seq, parts, 0)
+                shape, rows = _shape(tables, version.pin), version.pin.rows
+                yield TableStatus(
+                    name, False, rows, 0, version.seq, shape.parts, 0, nbytes=shape.nbytes
+                )
 
 
 _SHAPES_MAX = 16_384
-_shapes: dict[Pin, tuple[int, bool]] = {}
 
 
-def _shape(tables: TableReader, pin: Pin | None) -> tuple[int, bool]:
-    """Return how many parts a version has, and whether it has segments of indexes.
+@dataclass(frozen=True, slots=True)
+class _VersionShape:
+    """How many parts a version has, whether it has segments of indexes, the bytes of its files."""
 
-    A version never changes, and only some are kept open: the others Lance would open each time.
+    parts: int = 0
+    has_segments: bool = False
+    nbytes: int = 0
+
+
+_NO_SHAPE = _VersionShape()
+_shapes: dict[Pin, _VersionShape] = {}
+
+
+def _shape(tables: TableReader, pin: Pin | None) -> _VersionShape:
+    """Return the shape of a version.
+
+    It never changes, and only some versions are kept open: the others Lance would open each time.
     """
     if pin is None:
-        return 0, False
+        return _NO_SHAPE
     found = _shapes.get(pin)
     if found is None:
         opened = tables.open(pin)
         if len(_shapes) >= _SHAPES_MAX:
             _shapes.clear()
-        found = _shapes[pin] = len(opened.spans), bool(opened.segments)
+        files = (file for file in tables.files(pin) if file.path.startswith(f"{pin.folder}/"))
+        nbytes = sum(file.size for file in files)  # without inventories, which tables share
+        found = _shapes[pin] = _VersionShape(len(opened.spans), bool(opened.segments), nbytes)
     return found
 
 

@@ -20,7 +20,6 @@ Lock: none; the thread that closes the store calls, any thread may call `Ending.
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -39,12 +38,13 @@ from siltstone.maintenance.schedule.overdue import Overdue, Owed, may_want_merge
 from siltstone.options import Options
 from siltstone.storage.manifest.ownership import Ownership
 from siltstone.storage.site import Site
+from siltstone.telemetry.notices import NoticeLog
 
 GROWTH = 2
 """A step that did not fit is tried again when it is about so many times as many rows."""
 FAIR_SHARE = 0.5
 """Of the time of an end: a step that had less of it has not shown that it does not fit."""
-_log = logging.getLogger(__name__)
+_log = NoticeLog(__name__)
 
 Progress = Callable[[str, int, int], object]
 """Called with the next step, the number of steps done, and of all."""

@@ -14,7 +14,6 @@ Lock: one, for the requests that wait for their group and the count of groups th
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -30,13 +29,14 @@ from siltstone.process.deadline import Deadline
 from siltstone.server.http.replies import Reply
 from siltstone.server.http.request import HttpRequest
 from siltstone.server.http.route import Route
+from siltstone.telemetry.notices import NoticeLog
 
 GROUP_MAX = 64
 """Requests of one group."""
 GROUPS_MAX = 2
 GROUP_BODY_BYTES_MAX = 16 << 10
 """A longer body goes alone: to read it would hold the others up."""
-_log = logging.getLogger("siltstone.server")
+_log = NoticeLog("siltstone.server")
 
 
 class Responder(Protocol):
@@ -141,8 +141,8 @@ class HandOver:
             self._inside -= 1
             try:
                 exchange.work.end(exchange)
-            except Exception:  # noqa: BLE001 - the others have answers, too
-                _log.exception("an answer was not sent")
+            except Exception as error:  # noqa: BLE001 - the others have answers, too
+                _log.error("an answer was not sent", exc_info=error)
                 exchange.request.connection.transport.abort()
         if not self._inside and self._idle is not None:
             self._idle.set_result(None)

@@ -21,18 +21,16 @@ end-of-stream, and is not taken for whole.
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 import sys
 import threading
 import time
-from bisect import bisect_left
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor, Future
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -40,15 +38,18 @@ from starlette.types import Receive, Scope, Send
 from siltstone.errors import BusyError, RequestError, UnavailableError
 from siltstone.joined.protocol import SEQ_HEADER
 from siltstone.process.deadline import Deadline, check, within
-from siltstone.process.latency import BOUNDS_S, Latency
+from siltstone.process.latency import Latency
+from siltstone.server.http.access_log import AccessLog
 from siltstone.server.http.handover import Exchange
 from siltstone.server.http.lane import Lane, Turn
 from siltstone.server.http.policy import RequestPolicy
 from siltstone.server.http.replies import Feed, Pieces, Reply
 from siltstone.server.http.request import Bodies, HttpRequest
 from siltstone.server.http.route import JSON, Role, Route
+from siltstone.telemetry.notices import NoticeLog
+from siltstone.telemetry.spans import Spans
 
-_log = logging.getLogger("siltstone.server")
+_log = NoticeLog("siltstone.server")
 _LOOK_S, _IDLE_S = 0.5, 15.0
 """How often a feed looks whether it must end, and when it says that it is still there."""
 _FOREVER = Deadline(math.inf, lambda: False)
@@ -105,6 +106,13 @@ class Counters:
     """Requests that read rows, until their answer begins."""
 
 
+class Watchers(NamedTuple):
+    """What else hears of requests; None: nothing."""
+
+    access: AccessLog | None = None
+    spans: Spans | None = None
+
+
 class Pipeline:
     """See the module."""
 
@@ -115,9 +123,11 @@ class Pipeline:
         executor: Executor,
         *,
         lane: Lane | None = None,
+        watchers: Watchers | None = None,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self.wire, self.policy, self.lane = wire, policy, lane
+        self._access, self._spans = watchers or Watchers()
         self.executor, self._clock_s = executor, clock_s
         self.counters, self.bodies = Counters(), Bodies()
         self.is_closing = False
@@ -172,7 +182,7 @@ class Pipeline:
         if response is None:
             response = self.wire.refusal(cast("Exception", exchange.error), request, route)
         response = self._headed(response, route, request, exchange.caller)
-        self._count(route, response, exchange.begun_s)
+        self._count(route, request, exchange.caller, response, exchange.begun_s)
         exchange.send(response)
 
     def _admitted(self, route: Route, request: HttpRequest) -> Any:
@@ -193,18 +203,21 @@ class Pipeline:
         except Exception as error:  # noqa: BLE001 - each error becomes the answer
             response = self.wire.refusal(error, request, route)
         response = self._headed(response, route, request, caller)
-        self._count(route, response, begun)
+        self._count(route, request, caller, response, begun)
         await response(request.scope, request.receive, send)
 
-    def _count(self, route: Route, response: Response, begun_s: float) -> None:
+    def _count(
+        self, route: Route, request: HttpRequest, caller: Any, response: Response, begun_s: float
+    ) -> None:
         key, counters = (route.path, response.status_code), self.counters
         counters.by_route[key] = counters.by_route.get(key, 0) + 1
         took_s = self._clock_s() - begun_s
         counters.seconds += took_s
         if route.is_read:
-            with counters.reads.lock:
-                counters.reads.buckets[bisect_left(BOUNDS_S, took_s)] += 1
-                counters.reads.seconds += took_s
+            counters.reads.add(took_s)
+        if self._access is not None:
+            client = (self.wire.client_of(caller) if caller is not None else None) or "-"
+            self._access.note(*key, took_s, client, request)
 
     def _headed(
         self, response: Response, route: Route, request: HttpRequest, caller: Any
@@ -296,7 +309,12 @@ class Pipeline:
         self, route: Route, request: HttpRequest, caller: Any, body: bytes, end: Deadline | None
     ) -> Response:
         with within(end):
-            return self.respond(self.wire.run(request, route, caller, body))
+            if self._spans is None or route.is_at_once:
+                return self.respond(self.wire.run(request, route, caller, body))
+            with self._spans.request(request.scope["method"], route.path, request.headers) as span:
+                response = self.respond(self.wire.run(request, route, caller, body))
+                span.set_attribute("http.response.status_code", response.status_code)
+                return response
 
     def respond(self, reply: Reply) -> Response:
         """Return what sends a reply; of rows the first piece is made here."""

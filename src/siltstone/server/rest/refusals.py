@@ -7,7 +7,6 @@ Clients choose the class of their error by `code` alone; the HTTP status is for 
 
 from __future__ import annotations
 
-import logging
 from http import HTTPStatus
 
 import msgspec
@@ -19,8 +18,9 @@ from siltstone.lance_versions.errors import Code, Refused, code_of, sentence_of
 from siltstone.server.http.replies import JSON_TYPE, RETRY_AFTER
 from siltstone.server.http.request import BodyTooLargeError
 from siltstone.server.rest.schemas import ERROR_CHARACTERS_MAX, ErrorAnswer
+from siltstone.telemetry.notices import NoticeLog
 
-_log = logging.getLogger("siltstone.server")
+_log = NoticeLog("siltstone.server")
 STATUS = {
     Code.UNSUPPORTED: 406,
     Code.NAMESPACE_NOT_FOUND: 404,

@@ -13,6 +13,7 @@ from typing import Any, get_args, get_type_hints
 from siltstone.server.http.pipeline import Pipeline
 from siltstone.server.http.replies import Pieces
 from siltstone.server.http.route import NOTHING, Handler, Role, Route
+from siltstone.server.metrics.exposition import Exposition
 from siltstone.server.rest.native import row_operations
 from siltstone.server.rest.native.changes import ChangeRoutes
 from siltstone.server.rest.native.follow import FollowRoutes
@@ -30,10 +31,12 @@ _RANGE = ("since", "until", "tables", "format")
 _READ, _WRITE, _ADMIN = Role.READ, Role.WRITE, Role.ADMIN
 
 
-def routes_of(scope: RequestScope, jobs: JobRoutes, pipeline: Pipeline) -> list[Route]:
-    """Return all routes; the first that fits a path answers."""
+def routes_of(
+    scope: RequestScope, jobs: JobRoutes, pipeline: Pipeline, exposition: Exposition
+) -> list[Route]:
+    """Return all routes; the first that fits a path answers. `exposition` has the metrics."""
     served = scope.served
-    system = SystemRoutes(served, scope.sessions, jobs, pipeline)
+    system = SystemRoutes(served, scope.sessions, jobs, pipeline, exposition)
     transactions, feed = TransactionRoutes(scope), ChangeRoutes(served)
     follow = FollowRoutes(served).follow
     past, sql = PastRoutes(served), StatementRoutes(scope)

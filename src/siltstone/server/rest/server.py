@@ -14,25 +14,29 @@ import secrets
 import socket
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from siltstone.arguments import count_of
+from siltstone.arguments import count_of, flag_of
 from siltstone.errors import RequestError, UnavailableError
 from siltstone.joined.targets import server_at
 from siltstone.lance_versions.errors import Code
 from siltstone.local.store import LocalStore
 from siltstone.open.parts import Parts
 from siltstone.server.console import console_routes
+from siltstone.server.http.access_log import AccessLog
 from siltstone.server.http.arrivals import Arrivals
 from siltstone.server.http.connections import HttpConnection
 from siltstone.server.http.lane import Lane
-from siltstone.server.http.pipeline import Pipeline
+from siltstone.server.http.pipeline import Pipeline, Watchers
 from siltstone.server.http.policy import LanePolicy, ListenerPolicy, RequestPolicy
 from siltstone.server.http.request import HttpRequest
 from siltstone.server.http.route import Role, Route
 from siltstone.server.http.router import Router
 from siltstone.server.http.server import HttpServer
+from siltstone.server.metrics.exposition import Exposition
+from siltstone.server.metrics.sources import Sources
 from siltstone.server.rest.access import Gate, is_loopback
 from siltstone.server.rest.limits import Limits
 from siltstone.server.rest.native.jobs import JobRoutes
@@ -67,6 +71,7 @@ class RestServer:
         key: Path | None = None,
         limits: Limits | None = None,
         advertise: str | None = None,
+        access_log: bool = False,
     ) -> None:
         """Listen and serve; `url` answers from now on, `advertised` from other machines.
 
@@ -93,12 +98,22 @@ class RestServer:
         self.sessions = sessions_of()
         self.joined_sessions = sessions_of(connections_max=limits.connections_max)
         executor = ThreadPoolExecutor(limits.threads, "siltstone-rest")
-        self.pipeline = Pipeline(RestWire(gate), rest_policy(limits), executor)
-        self.joined = _joined(served, self.joined_sessions, gate, limits, executor)
+        access = AccessLog() if flag_of("access_log", access_log) else None
+        watchers = Watchers(access, parts.core.works.spans)
+        self.pipeline = Pipeline(RestWire(gate), rest_policy(limits), executor, watchers=watchers)
+        self.joined = _joined(served, self.joined_sessions, gate, limits, executor, watchers)
         self.joined.counters.reads = self.pipeline.counters.reads  # the metrics have both
         self.jobs = JobRoutes(db, limits)
         scope = RequestScope(served, self.sessions, limits)
-        self.routes = routes_of(scope, self.jobs, self.pipeline)
+        sources = Sources(
+            served,
+            (self.sessions, self.joined_sessions),
+            (self.pipeline, self.joined),
+            lambda: self.jobs.open,
+        )
+        self.routes = routes_of(scope, self.jobs, self.pipeline, Exposition(sources.values))
+        if watchers.spans is not None:  # each request has its own, and so its own commit
+            self.routes = [replace(route, grouping=None) for route in self.routes]
         self.router = Router(
             (self.pipeline, [*self.routes, *console_routes()]),
             rpc_use(JOINED, served, self.joined_sessions, self.joined),
@@ -166,7 +181,12 @@ def rest_policy(limits: Limits) -> RequestPolicy:
 
 
 def _joined(
-    served: Served, sessions: Sessions, gate: Gate, limits: Limits, executor: ThreadPoolExecutor
+    served: Served,
+    sessions: Sessions,
+    gate: Gate,
+    limits: Limits,
+    executor: ThreadPoolExecutor,
+    watchers: Watchers,
 ) -> Pipeline:
     """Return the pipeline of joined processes that the gate lets pass."""
 
@@ -189,7 +209,7 @@ def _joined(
         read_timeout_s=limits.statement_timeout_s,
     )
     wire = RpcWire(sessions, tells_all=False, gate=admitted, ended=served.ended)
-    return Pipeline(wire, policy, executor, lane=Lane(lane))
+    return Pipeline(wire, policy, executor, lane=Lane(lane), watchers=watchers)
 
 
 def _check(host: str, certificate: Path | None, key: Path | None, gate: Gate) -> None:

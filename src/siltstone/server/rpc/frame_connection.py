@@ -10,7 +10,6 @@ sends meanwhile is left unread. What its client opens lives with the connection,
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import select
 import socket
@@ -29,13 +28,14 @@ from siltstone.server.http.pipeline import Pipeline
 from siltstone.server.http.replies import JSON_TYPE
 from siltstone.server.http.request import BodyTooLargeError, HttpRequest, no_room
 from siltstone.server.sessions import Session, Sessions
+from siltstone.telemetry.notices import NoticeLog
 
 _READ_BYTES = 64 << 10
 _BODY_READ_BYTES = 1 << 20
 _CREDENTIALS = struct.Struct("3i")
 _IS_OVER = select.EPOLLHUP | select.EPOLLERR
 _HTTP_METHODS = (b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI", b"PATC")
-_log = logging.getLogger("siltstone.server")
+_log = NoticeLog("siltstone.server")
 
 
 class Server(Protocol):

@@ -8,7 +8,6 @@ off is never taken for whole.
 from __future__ import annotations
 
 import json
-import logging
 import threading
 from base64 import b64encode
 from collections.abc import Callable, Iterator
@@ -28,9 +27,10 @@ from siltstone.server.http.request import BodyTooLargeError, HttpRequest
 from siltstone.server.http.route import Route
 from siltstone.server.rpc.calls import Outcome, RpcCall, Turn
 from siltstone.server.sessions import Session, Sessions
+from siltstone.telemetry.notices import NoticeLog
 
 ONE_PIECE_BYTES_MAX = 1 << 20
-_log = logging.getLogger("siltstone.server")
+_log = NoticeLog("siltstone.server")
 
 _CONTEXT = (protocol.TRANSACTION_HEADER, protocol.SNAPSHOT_HEADER, protocol.ID_HEADER)
 _STATUS: tuple[tuple[type[SiltstoneError], int], ...] = (

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import logging
 import os
 import secrets
 import threading
@@ -43,6 +42,7 @@ from siltstone.formats.parts.part_file import (
     groups_of,
 )
 from siltstone.storage.cache.part_file import PartFile, is_private, open_part
+from siltstone.telemetry.notices import NoticeLog
 from siltstone.units import require
 
 OPEN_MAX, _CLOSED_MAX = 128, 4_096
@@ -53,7 +53,7 @@ DEFAULT_SHARE = 10
 _TEMPORARY = ".tmp"
 _PARTS, _LOCK = "parts", "parts.lock"
 _WRITE_BYTES = 1 << 20
-_log = logging.getLogger(__name__)
+_log = NoticeLog(__name__)
 
 Scan = Callable[[Sequence[str]], Iterator[pa.RecordBatch]]
 """Yields some columns of all rows of a part, in the order of their offsets."""

@@ -36,13 +36,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.manifest import PRIVATE_DIRECTORY
 from siltstone.storage.files.files import ABSENT, Files, is_temporary
+from siltstone.telemetry.notices import NoticeLog
 from siltstone.units import require
 
 EXTERNAL_DIRECTORY = "strangers"
@@ -53,7 +53,7 @@ _VERSION_MAX = (1 << 64) - 1
 # Each try loses to another writer by path, or to another process of ours.
 _LINKS_MAX = 16
 _LISTINGS_MAX = 16  # of a directory with two files or three; each repeated one lost to a vacuum
-_log = logging.getLogger(__name__)
+_log = NoticeLog(__name__)
 
 
 def _nothing() -> None:

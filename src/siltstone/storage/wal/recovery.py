@@ -34,7 +34,6 @@ log has no such place, all is read and copied.
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -56,10 +55,11 @@ from siltstone.storage.wal.chain import Chain, Confirmed, Stretch, read_chain, r
 from siltstone.storage.wal.segment_pool import SEGMENT_BYTES, SegmentPool, first_bytes
 from siltstone.storage.wal.segments import MARK_NAME, moved, segment_path, unavailable
 from siltstone.storage.wal.wal import Owned, Wal
+from siltstone.telemetry.notices import NoticeLog
 from siltstone.units import EMPTY_SEQ, Epoch, SegmentNumber, Seq
 
 _BATCH_FRAMES = 256
-_log = logging.getLogger(__name__)
+_log = NoticeLog(__name__)
 
 
 class Recovery(msgspec.Struct, frozen=True):

@@ -23,7 +23,6 @@ name.
 from __future__ import annotations
 
 import contextlib
-import logging
 import random
 import threading
 from collections.abc import Callable, Generator
@@ -33,6 +32,7 @@ from typing import TypeVar
 from siltstone.errors import SiltstoneError, UnavailableError, in_words
 from siltstone.storage.files.files import Files
 from siltstone.storage.wal.segment_pool import NO_SPACE, SEGMENT_BYTES
+from siltstone.telemetry.notices import NoticeLog
 
 T = TypeVar("T")
 
@@ -42,7 +42,7 @@ _BASE_BYTES_MIN = 64 << 10
 _NO_SPACE_WORDS = ("no space left", "os error 28", "quota exceeded", "os error 122")
 _BLOCK_BYTES = 1 << 20
 _CAUSES_MAX = 16
-_log = logging.getLogger(__name__)
+_log = NoticeLog(__name__)
 
 
 def is_full(error: BaseException) -> bool:

@@ -17,7 +17,6 @@ No lock: nothing changes after construction but memos, and those only from absen
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -39,8 +38,9 @@ from siltstone.storage.lance.files.row_addresses import RowAddresses, live_offse
 from siltstone.storage.lance.search import indexes as lance_indexes
 from siltstone.storage.tables import inventories, staging
 from siltstone.storage.tables.values import Segment, Span
+from siltstone.telemetry.notices import NoticeLog
 
-_log = logging.getLogger(__name__)
+_log = NoticeLog(__name__)
 _ROW_ID = "_rowid"
 
 

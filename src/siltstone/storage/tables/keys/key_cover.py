@@ -18,7 +18,6 @@ A crash leaves runs that no pin names; a lost race leaves runs of parts that no 
 from __future__ import annotations
 
 import contextlib
-import logging
 import secrets
 import threading
 import weakref
@@ -66,6 +65,7 @@ from siltstone.storage.tables.keys.staged_keys import (
 )
 from siltstone.storage.tables.tables import PinnedTable, TableReader
 from siltstone.storage.tables.values import Span, StagedKeys
+from siltstone.telemetry.notices import NoticeLog
 
 RUNS_MAX = 8
 RUN_ROWS_MAX = 2 << 20
@@ -74,7 +74,7 @@ PIECE_BYTES, SORTED_BYTES_MAX = 16 << 20, 128 << 20
 """Whole keys are sorted in such pieces; so many bytes of them are in memory at once."""
 _WIDTH = 4
 _CACHE_BYTES = 32 << 20
-_log = logging.getLogger(__name__)
+_log = NoticeLog(__name__)
 
 
 class TableKeys:

@@ -13,7 +13,6 @@ the owner made.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -33,6 +32,7 @@ from siltstone.formats.keys import Codes, KeyCodec
 from siltstone.formats.manifest import KeyRun
 from siltstone.storage.tables.keys.key_runs import OpenRun
 from siltstone.storage.tables.values import Span, StagedKeys
+from siltstone.telemetry.notices import NoticeLog
 
 RUN_ROWS = 2 << 20
 """The rows of one file: whole parts, since Lance ends one after each 1,048,576 rows."""
@@ -40,7 +40,7 @@ ROWS_MIN = 16_384
 """Of fewer rows the commit reads the keys: files of many small tasks would cost more."""
 _HASHED_ROWS = 1 << 16
 """To hash keys takes an object of Python for each, so it is done in slices."""
-_log = logging.getLogger(__name__)
+_log = NoticeLog(__name__)
 
 Write = Callable[[Iterable[Entries]], KeyRun]
 """Writes a file of entries that ascend from block to block."""

@@ -1,0 +1,1 @@
+"""Metrics of a served store, in the text format of Prometheus."""
