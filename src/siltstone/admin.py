@@ -346,14 +346,18 @@ def _admin(
     return _Admin(maintainers(storage, plain, build), storage, plain)
 
 
-def _storage(path: str | os.PathLike[str], options: StoreOptions) -> Storage:
+def _storage(
+    path: str | os.PathLike[str], options: StoreOptions, *, only_reads: bool = False
+) -> Storage:
     """Return the storage of the store at `path`, which must be there."""
-    return Storage.of(*_existing(path, options))
+    return Storage.of(*_existing(path, options, only_reads=only_reads))
 
 
-def _existing(path: str | os.PathLike[str], options: StoreOptions) -> tuple[Path, Options, Env]:
+def _existing(
+    path: str | os.PathLike[str], options: StoreOptions, *, only_reads: bool = False
+) -> tuple[Path, Options, Env]:
     """Return the directory, the options and the seam of a store that must be there."""
-    root, env = root_of(path), Env()
+    root, env = root_of(path, only_reads=only_reads), Env()
     env.require_store(root)
     return root, resolve(root, options), env
 
@@ -449,7 +453,8 @@ def verify_store(
     Raises:
         RequestError: No store.
     """
-    return _storage(path, options).verifier().run(deep=deep, on_progress=on_progress)
+    storage = _storage(path, options, only_reads=True)
+    return storage.verifier().run(deep=deep, on_progress=on_progress)
 
 
 def repair(

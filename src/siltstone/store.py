@@ -93,7 +93,7 @@ def connect(
         return _remote(str(path), given, read_only=read_only)
     if path == MEMORY:
         return _in_memory(given, read_only=read_only, join=join)
-    root = root_of(path)
+    root = root_of(path, only_reads=read_only and not join)
     found = resolve(root, given)
     if not join:
         return LocalStore.open(root, found, read_only=read_only)

@@ -49,8 +49,20 @@ class Bucket:
         Raises:
             CorruptionError, UnsupportedFormatError: It is damaged or gone; or of another siltstone.
         """
+        return self._decoded(number, self.whole(formats.record_key(number)))
+
+    def find(self, number: int) -> BucketRecord | None:
+        """Return a record of the chain; None: there is none, or none any more.
+
+        Raises:
+            CorruptionError, UnsupportedFormatError: It is damaged; or of another siltstone.
+        """
+        found = self.objects.get(formats.record_key(number))
+        return None if found is None else self._decoded(number, found.data)
+
+    def _decoded(self, number: int, data: bytes) -> BucketRecord:
         key = formats.record_key(number)
-        record = formats.decode_record(self.whole(key), self.key_url(key))
+        record = formats.decode_record(data, self.key_url(key))
         if record.number != number:
             raise CorruptionError(self.key_url(key), None, f"it holds record {record.number}")
         return record
