@@ -346,18 +346,14 @@ def _admin(
     return _Admin(maintainers(storage, plain, build), storage, plain)
 
 
-def _storage(
-    path: str | os.PathLike[str], options: StoreOptions, *, only_reads: bool = False
-) -> Storage:
+def _storage(path: str | os.PathLike[str], options: StoreOptions) -> Storage:
     """Return the storage of the store at `path`, which must be there."""
-    return Storage.of(*_existing(path, options, only_reads=only_reads))
+    return Storage.of(*_existing(path, options))
 
 
-def _existing(
-    path: str | os.PathLike[str], options: StoreOptions, *, only_reads: bool = False
-) -> tuple[Path, Options, Env]:
+def _existing(path: str | os.PathLike[str], options: StoreOptions) -> tuple[Path, Options, Env]:
     """Return the directory, the options and the seam of a store that must be there."""
-    root, env = root_of(path, only_reads=only_reads), Env()
+    root, env = root_of(path), Env()
     env.require_store(root)
     return root, resolve(root, options), env
 
@@ -440,20 +436,25 @@ def verify_store(
     *,
     deep: bool = False,
     on_progress: Progress | None = None,
+    storage_options: Mapping[str, str] | None = None,
     **options: Unpack[StoreOptions],
 ) -> Verified:
     """Read the files of a store and name damaged ones, also of a store that does not open.
 
     Args:
-        path: As for `connect`; the store exists.
+        path: As for `connect`; the store exists. Or the URL of its mirror in a bucket.
         deep: Read every byte and every row, too.
         on_progress: Called with what is read next, the number of files done, and of all files.
+        storage_options: Of the bucket's client, above what the environment says.
         options: As for `connect`.
 
     Raises:
         RequestError: No store.
     """
-    storage = _storage(path, options, only_reads=True)
+    root = root_of(path, only_reads=True)
+    Env().require_store(root)
+    given = {**options, "storage_options": storage_options}
+    storage = Storage.of(root, resolve(root, given), Env())
     return storage.verifier().run(deep=deep, on_progress=on_progress)
 
 

@@ -197,14 +197,15 @@ class StoreOptions(TypedDict, total=False):
     cache_bytes_max: int
     join_bytes_max: int
     scratch: str | os.PathLike[str]
-    storage_options: Mapping[str, str]
     sql_memory_bytes_max: int
     sql_temp_bytes_max: int
     sql_threads_max: int
 
 
 class ConnectOptions(StoreOptions, total=False):
-    """The keyword options of `connect`: those of a store, and those of a server."""
+    """The keyword options of `connect`: those of a store, of a bucket, and of a server."""
+
+    storage_options: Mapping[str, str]
 
     token: str | None
     cafile: str | os.PathLike[str] | None

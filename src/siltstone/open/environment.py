@@ -140,6 +140,11 @@ class Storage(msgspec.Struct, frozen=True):
         """Return what makes backups of the store."""
         from siltstone.maintenance.backup.backup import Backuper  # noqa: PLC0415 - few ask for it
 
+        if isinstance(self.site.root, Place):
+            raise RequestError(
+                f"{self.site.root} is in a bucket, which has no log to back up: restore it to a"
+                " directory, which can be backed up"
+            )
         return Backuper(self.site)
 
     def adopter(self) -> Adopter:
@@ -153,7 +158,7 @@ class Storage(msgspec.Struct, frozen=True):
         """Return what finds damage, also in a store that does not open any more."""
         from siltstone.maintenance.repair.verify import Verifier  # noqa: PLC0415 - as above
 
-        return Verifier(self.site, self.readers)
+        return Verifier(self.site, self.readers, look_in_bucket(self.site))
 
     def repairer(self) -> Repairer:
         """Return what repairs damage, also in a store that does not open any more."""
@@ -164,6 +169,16 @@ class Storage(msgspec.Struct, frozen=True):
     def indexer(self) -> Indexer:
         """Return what builds indexes."""
         return Indexer(self.site, Promoter(self.site).promote_late)
+
+
+def look_in_bucket(site: Site) -> Callable[[], int] | None:
+    """Return what looks at all files of a store at a URL; None: it is in a directory."""
+    if not isinstance(site.root, Place):
+        return None
+    from siltstone.storage.bucket.bucket_files import BucketFiles  # noqa: PLC0415 - as below
+
+    assert isinstance(site.files, BucketFiles)
+    return site.files.look_at_all
 
 
 def log_elsewhere(root: Path) -> Callable[[], LogFollower] | None:

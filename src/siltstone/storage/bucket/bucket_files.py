@@ -69,6 +69,11 @@ class _KeptBlocks:
         with self._lock:
             return self._sizes.get(key)
 
+    def know_sizes(self, sizes: dict[str, int]) -> None:
+        """Forget all objects, and know these sizes."""
+        with self._lock:
+            self._sizes, self._blocks, self._nbytes = sizes, OrderedDict(), 0
+
     def know_size(self, key: str, size: int) -> None:
         with self._lock:
             if len(self._sizes) >= _SIZES_MAX:
@@ -167,6 +172,12 @@ class BucketFiles:
         if found is None:
             raise _absent(path)
         return found
+
+    def look_at_all(self) -> int:
+        """Have the sizes of all objects as they are now, by a list; return how many there are."""
+        found = {head.key: head.size for head in self.objects.list_after("")}
+        self._kept.know_sizes(found)
+        return len(found)
 
     def _size(self, key: str) -> int | None:
         known = self._kept.size_of(key)

@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import importlib
 import threading
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -68,6 +69,11 @@ class DatasetFiles:
             return
         with named(self.files, self.root), translated(where, is_reading=True):
             yield
+
+    def opened_file(self, path: str) -> Any:
+        """Return Lance's reader of one file, by its absolute path."""
+        options = None if self.reach is None else dict(self.reach.storage_options)
+        return importlib.import_module("lance.file").LanceFileReader(path, storage_options=options)
 
     def home_of(self, folder: str) -> str | None:
         """Return the folder of a dataset's kept names; None: it has none, as in a bucket."""
