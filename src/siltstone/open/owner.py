@@ -209,6 +209,7 @@ class _Opening:
             log=wal,
             checkpoint=checkpointer.checkpoint,
             fit=self._reserve.fit,
+            is_mirrored=options.mirror is not None,
         )
         owner = Owner(
             ownership=self._ownership,
@@ -225,6 +226,8 @@ class _Opening:
             rest=rest,
             upkeep=Upkeep(storage.site, options, self._ownership, workers, is_on=self._env.is_real),
         )
+        owner.mirror = self._env.following(storage.site, options)
+        owner.close_mirror_s = options.close_mirror_s
         superseded = Superseded(tables.reader)
         background = Background(
             owner,
@@ -248,6 +251,8 @@ class _Opening:
         self._ownership.announce(epoch=state.view.record.epoch)
         self._ownership.recovered()
         scheduler.start()
+        if owner.mirror is not None:
+            owner.mirror.start()
         return Parts(core, storage, self._commits, state.visible, owner)
 
     def _vacuum(self, live: OwnerLive) -> Vacuum:

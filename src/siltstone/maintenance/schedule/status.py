@@ -15,6 +15,7 @@ from siltstone.engine.read.view import State, View
 from siltstone.errors import CorruptionError
 from siltstone.formats.manifest import Pin
 from siltstone.maintenance.index.index_plan import IndexStatus, declared_on, statuses
+from siltstone.maintenance.schedule.mirror_status import MirrorStatus, RunningMirror, mirrors
 from siltstone.maintenance.schedule.overdue import Overdue, Owed
 from siltstone.maintenance.schedule.pace import Backpressure
 from siltstone.storage.cache.part_cache import CacheUse, PartCache
@@ -139,7 +140,9 @@ class Status:
     backpressure: Backpressure
     failure: str | None
     owed: tuple[str, ...]
-    """What is due, and did not fit into a close: "merge", "optimize", "vacuum"."""
+    """What is due, and did not fit into a close: "merge", "optimize", "vacuum", "mirror"."""
+    mirrors: tuple[MirrorStatus, ...]
+    """What buckets have of it."""
     cache: CacheUse
     """The rows in files of the user; all zeros where there are none."""
 
@@ -185,6 +188,7 @@ class Status:
             f"  {held}",
             *(f"  {table}" for table in self.tables),
             *(f"  job: {job}" for job in self.jobs),
+            *(f"  mirror at {each}" for each in self.mirrors),
         ]
         if self.owed:
             what = ", ".join(self.owed)
@@ -212,6 +216,7 @@ class Counts:
     backpressure: Backpressure = field(default_factory=Backpressure)
     failure: str | None = None
     is_read_only: bool = False
+    mirror: RunningMirror | None = None
 
 
 def status_of(
@@ -221,6 +226,7 @@ def status_of(
     view, record = state.view, state.view.record
     sizes = _segments(site.files, site.root / "wal")
     levels = view.levels.values()
+    mirrored = mirrors(site, record, state.visible, counts.mirror)
     return Status(
         path=str(site.root),
         epoch=record.epoch,
@@ -246,7 +252,8 @@ def status_of(
         is_read_only=counts.is_read_only,
         backpressure=counts.backpressure,
         failure=counts.failure,
-        owed=_owed(site, view, memory_bytes_max),
+        owed=(*_owed(site, view, memory_bytes_max), *_owed_to(mirrored)),
+        mirrors=mirrored,
         cache=CacheUse() if parts is None else parts.use(),
     )
 
@@ -259,6 +266,10 @@ def _owed(site: Site, view: View, memory_bytes_max: int) -> tuple[str, ...]:
     return tuple(
         step for step, _ in Overdue.at(view, site, memory_bytes_max).steps() if step in owed
     )
+
+
+def _owed_to(mirrored: tuple[MirrorStatus, ...]) -> tuple[str, ...]:
+    return ("mirror",) if any(each.is_owed and each.behind for each in mirrored) else ()
 
 
 def memory_of(view: View, recent_bytes: int, lance_bytes: int, bytes_max: int) -> Memory:
