@@ -93,7 +93,9 @@ class Env:
             return self.mirror(site, options)
         from siltstone.open.mirroring import Mirroring  # noqa: PLC0415 - few have one
 
-        return Mirroring(site, options.mirror, options.retention_s).in_background()
+        return Mirroring(
+            site, options.mirror, options.retention_s, options.storage_options
+        ).in_background()
 
     @property
     def is_real(self) -> bool:

@@ -171,7 +171,7 @@ def site_at(place: Place, storage_options: Mapping[str, str]) -> Site:
     from siltstone.storage.bucket.opened import lance_settings, opened  # noqa: PLC0415
     from siltstone.storage.lance.files.reach import LanceReach  # noqa: PLC0415
 
-    found = opened(place, storage_options)
+    found = opened(place, storage_options, random_token)
     reach = LanceReach(lance_settings(storage_options), found.leases.refuse_if_expired)
     tables = functools.partial(lance_tables, verify="scrub", reach=reach)
     return Site.of(place, found.files, tables, chain=found.chain)

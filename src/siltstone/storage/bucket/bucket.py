@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from siltstone.errors import CorruptionError, RequestError, no_such
+from siltstone.errors import CorruptionError, RequestError, SnapshotExpiredError, no_such
 from siltstone.formats import bucket as formats
 from siltstone.formats.bucket import BucketMark, BucketRecord
 from siltstone.storage.manifest.floor import Floor, floor_in
@@ -57,6 +57,17 @@ class Bucket:
         if found is None:
             return Floor()
         return floor_in(found.data, Path(self.key_url(formats.FLOOR)))
+
+    def require_kept(self, number: int, wanted: str) -> None:
+        """Refuse a record that the bucket's vacuum gave up: its files may be gone.
+
+        Raises:
+            SnapshotExpiredError: It did; `wanted` is for the message.
+        """
+        if not self.floor().keeps(number):
+            newest = self.choose(None, None)
+            oldest = self.read(self.numbers()[0])
+            raise SnapshotExpiredError(wanted, oldest.seq, newest.seq)
 
     def read(self, number: int) -> BucketRecord:
         """Return a record of the chain, of which a list had the key.

@@ -1,6 +1,6 @@
 """Bucket chain: the records of a mirror, to those who read it as a store.
 
-    newest    STORE, a list of the chain, the last record                     (3 requests)
+    newest    STORE, a list of the chain, the last record: 3 requests, and a lease 2 more
     newer     the record after it, asked for once a second at most; if it is there, the list
     number    that of the bucket's chain; a copy of an older record that a tag needs (an island)
               has the number of the store's record, far below them
@@ -29,12 +29,11 @@ from siltstone.formats.manifest import Record
 from siltstone.storage.bucket.bucket import Bucket, numbers_in
 from siltstone.storage.bucket.bucket_files import BucketFiles
 from siltstone.storage.bucket.bucket_leases import BucketLeases
-from siltstone.storage.manifest.floor import Floor, floor_in
+from siltstone.storage.manifest.floor import Floor
 from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX, Lease, ManifestStore
 
 LOOK_S = 1.0
 """How long a reader takes what it saw for the newest record."""
-FLOOR_KEY = f"{formats.RECORDS}FLOOR"
 _ISLAND = -(1 << 40)
 
 
@@ -86,7 +85,7 @@ class BucketChain(ManifestStore):
         return [number for number in seen.numbers if floor.keeps(number)]
 
     def kept(self) -> Floor:
-        return floor_of(self._bucket)
+        return self._bucket.floor()
 
     def newest(self) -> Record:
         return self._list().newest
@@ -108,8 +107,11 @@ class BucketChain(ManifestStore):
         return newest if newest.number > after.number else None
 
     def lease(self, number: int, *, below_floor: bool = False) -> Lease | None:
-        del below_floor
-        return Lease(number, self._leases.hold(number))
+        """Lease a record; that of a tag is needed by each record of the chain, so the newest."""
+        seen = self._seen or self._list()
+        held = seen.newest.number if number <= 0 else number
+        lock = self._leases.hold(held, below_floor=below_floor)
+        return None if lock is None else Lease(number, lock)
 
     def sync(self) -> None:
         """Do nothing: an object that is there is durable."""
@@ -131,7 +133,7 @@ class BucketChain(ManifestStore):
                 )
             found = self._bucket.find(numbers[-1])
             if found is not None:
-                seen = _SeenChain(numbers, FLOOR_KEY in keys, _shown(found), found.islands)
+                seen = _SeenChain(numbers, formats.FLOOR in keys, _shown(found), found.islands)
                 self._seen, self._looked = seen, self._clock()
                 return seen
         raise BusyError(f"{self._place} changed {ATTEMPTS_MAX} times while it was read; try again")
@@ -151,12 +153,6 @@ class BucketChain(ManifestStore):
             if _number_of_island(file) == number:
                 return file
         raise FileNotFoundError(f"{self._place}: no record {number - _ISLAND} is kept for a tag")
-
-
-def floor_of(bucket: Bucket) -> Floor:
-    """Return which records of a bucket are kept; all before its first vacuum."""
-    found = bucket.objects.get(FLOOR_KEY)
-    return Floor() if found is None else floor_in(found.data, Path(bucket.key_url(FLOOR_KEY)))
 
 
 def _shown(found: BucketRecord) -> Record:

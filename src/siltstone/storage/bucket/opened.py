@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import platform
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from siltstone.paths import Place
 from siltstone.storage.bucket.bucket import Bucket
-from siltstone.storage.bucket.bucket_chain import BucketChain, floor_of
+from siltstone.storage.bucket.bucket_chain import BucketChain
 from siltstone.storage.bucket.bucket_files import BucketFiles
 from siltstone.storage.bucket.bucket_leases import BucketLeases
 from siltstone.storage.objects.objects import Objects
@@ -27,7 +28,7 @@ class OpenedBucket:
     leases: BucketLeases
 
 
-def opened(place: Place, settings: Mapping[str, str]) -> OpenedBucket:
+def opened(place: Place, settings: Mapping[str, str], new_token: Callable[[], str]) -> OpenedBucket:
     """Return a mirror to be read; nothing is asked yet.
 
     Raises:
@@ -35,7 +36,8 @@ def opened(place: Place, settings: Mapping[str, str]) -> OpenedBucket:
         UnavailableError: A package of the extra `objects` is missing.
     """
     objects = Objects(ObstoreServer(place.url, settings), "read")
-    leases = BucketLeases(lambda: floor_of(Bucket(objects)))
+    reader = f"process {os.getpid()} on {platform.node()}"
+    leases = BucketLeases(Bucket(objects), reader, new_token)
     files = BucketFiles(place, objects, leases)
     return OpenedBucket(files, BucketChain(place, files, leases), leases)
 
