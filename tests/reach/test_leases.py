@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -99,7 +99,7 @@ def test_who_may_not_put_reads_without_a_lease(bucket: SimBucket, fault: Fault) 
 
 
 @contextmanager
-def _nothing() -> Iterator[None]:
+def _nothing() -> Generator[None]:
     yield
 
 
