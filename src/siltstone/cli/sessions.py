@@ -160,7 +160,7 @@ def path_of(db: Db, purpose: str) -> str:
 
 
 def has_store(db: Db) -> bool:
-    """Say whether there is a store; a server has one, and who reads a bucket will hear.
+    """Say whether there is a store; a server has one, and a reader of a bucket will hear.
 
     Raises:
         RequestError: `db` is not a valid path.

@@ -1,7 +1,7 @@
-"""Bucket files: the seam to the file system, over a store's objects, for those who only read.
+"""Bucket files: the seam to the file system, over a store's objects, to be read alone.
 
     read, pread     a GET, of all or of blocks; some are kept: no object is ever changed
-    an inventory    those below it come side by side: who reads one reads them all
+    an inventory    those below it come side by side: a reader of one reads them all
     size, list ...  a HEAD, a LIST
     writes          refused, as by a disk that is mounted to be read
 
@@ -207,7 +207,7 @@ class BucketFiles:
         return True
 
     def let_go(self) -> None:
-        """Let go of what is leased: the store is closed."""
+        """Release what is leased: the store is closed."""
         self._leases.end()
 
     def _whole(self, key: str) -> bytes:

@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 
 class BucketLeases:
-    """See the module. `reader` says who reads, for messages; `new_token` names its leases."""
+    """See the module. `reader` names the reader, for messages; `new_token` names its leases."""
 
     def __init__(self, bucket: Bucket, reader: str, new_token: Callable[[], str]) -> None:
         self._bucket, self._reader, self._new_token = bucket, reader, new_token
