@@ -201,8 +201,8 @@ DOORS: list[Callable[[str], object]] = [
     lambda path: st.restore(path, "target"),
     lambda path: st.restore("source", path),
 ]
-TAKES_MIRRORS = DOORS[6:8]
-"""What takes the URL of a bucket, or refuses it as one: `tests/cli/test_mirror.py`."""
+TAKES_MIRRORS = [DOORS[1], DOORS[4], *DOORS[6:8]]
+"""What takes the URL of a bucket: `tests/cli/test_mirror.py` and `tests/reach`."""
 
 
 @pytest.mark.parametrize("given", REFUSED)

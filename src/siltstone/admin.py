@@ -439,20 +439,26 @@ def verify_store(
     *,
     deep: bool = False,
     on_progress: Progress | None = None,
+    storage_options: Mapping[str, str] | None = None,
     **options: Unpack[StoreOptions],
 ) -> Verified:
     """Read the files of a store and name damaged ones, also of a store that does not open.
 
     Args:
-        path: As for `connect`; the store exists.
+        path: As for `connect`; the store exists. Or the URL of its mirror in a bucket.
         deep: Read every byte and every row, too.
         on_progress: Called with what is read next, the number of files done, and of all files.
+        storage_options: Of the bucket's client, above what the environment says.
         options: As for `connect`.
 
     Raises:
         RequestError: No store.
     """
-    return _storage(path, options).verifier().run(deep=deep, on_progress=on_progress)
+    root = root_of(path, only_reads=True)
+    Env().require_store(root)
+    given = {**options, "storage_options": storage_options}
+    storage = Storage.of(root, resolve(root, given), Env())
+    return storage.verifier().run(deep=deep, on_progress=on_progress)
 
 
 def repair(

@@ -7,12 +7,13 @@ import math
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal, TypedDict
 
-from siltstone.bucket_url import BucketUrl
+from siltstone.bucket_url import BucketUrl, is_bucket_url
 from siltstone.errors import RequestError, no_such, not_one_of
 from siltstone.process.shares import Shares
 
@@ -31,6 +32,7 @@ _MOST = {
     "sql_temp_bytes_max": 1 << 50,
     "sql_threads_max": SQL_THREADS_MAX,
 }
+_SETTINGS = "storage_options"
 _VERIFY = ("first_use", "scrub")
 _KINDS = {int: "an integer", float: "a number", bool: "true or false", str: "a string"}
 _UNSET: dict[str, type] = {
@@ -41,6 +43,55 @@ _UNSET: dict[str, type] = {
 }
 """The types of the options that are None until someone sets them."""
 _SUFFIXES = {"_bytes": " (bytes)", "_ms": " (milliseconds)", "_s": " (seconds)"}
+
+
+class StorageOptions(Mapping[str, str]):
+    """Settings of a bucket's client, by name. Some are secrets: it never shows or pickles them.
+
+    What comes back from a pickle is empty: another process has an environment of its own.
+    """
+
+    def __init__(self, given: Mapping[str, str] = MappingProxyType({})) -> None:
+        self._given = dict(given)
+
+    @classmethod
+    def of(cls, given: object) -> StorageOptions:
+        """Return the options that a caller gave.
+
+        Raises:
+            RequestError: They are no texts by their names; the message has no value.
+        """
+        if not isinstance(given, Mapping):
+            raise RequestError("storage_options are texts by their names, a mapping")
+        for name, value in given.items():
+            if not isinstance(name, str) or not isinstance(value, str):
+                wrong = f"the value of {name!r:.64} is none"
+                raise RequestError(f"storage_options are texts by their names; {wrong}")
+        return cls(given)
+
+    def __getitem__(self, name: str) -> str:
+        return self._given[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._given)
+
+    def __len__(self) -> int:
+        return len(self._given)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._given.items()))
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} storage options>"
+
+    def __reduce__(self) -> tuple[type[StorageOptions], tuple[()]]:
+        return StorageOptions, ()
+
+    def __deepcopy__(self, memo: object) -> StorageOptions:
+        return self
+
+
+NO_STORAGE_OPTIONS = StorageOptions()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +125,7 @@ class Options:
     cache_bytes_max: int | None = None
     join_bytes_max: int | None = None
     scratch: str | None = None
+    storage_options: StorageOptions = NO_STORAGE_OPTIONS
     mirror: str | None = None
     sql_memory_bytes_max: int = 1 << 30
     sql_temp_bytes_max: int = 4 << 30
@@ -163,7 +215,9 @@ class StoreOptions(TypedDict, total=False):
 
 
 class ConnectOptions(StoreOptions, total=False):
-    """The keyword options of `connect`: those of a store, and those of a server."""
+    """The keyword options of `connect`: those of a store, of a bucket, and of a server."""
+
+    storage_options: Mapping[str, str]
 
     token: str | None
     cafile: str | os.PathLike[str] | None
@@ -177,9 +231,13 @@ def resolve(root: Path, given: Mapping[str, object]) -> Options:
     """
     merged: dict[str, object] = {**_from_file(root), **_from_environment()}
     merged.update({name: value for name, value in given.items() if value is not None})
+    if _SETTINGS in merged and _SETTINGS not in given:
+        raise RequestError(
+            f"{_SETTINGS} are given to `connect` alone: what has secrets has no file"
+        )
+    options = Options(storage_options=StorageOptions.of(merged.pop(_SETTINGS, {})))
     if "retention" in merged:
         merged["retention_s"] = _retention(merged.pop("retention"))
-    options = Options()
     kinds = {f.name: _UNSET.get(f.name, type(getattr(options, f.name))) for f in fields(options)}
     unknown = sorted(set(merged) - set(kinds))
     if unknown:
@@ -237,12 +295,14 @@ def _described(name: str, kind: type) -> str:
 
 
 def _from_environment() -> dict[str, object]:
-    names = {field.name for field in fields(Options)} | {"retention"}
+    names = {field.name for field in fields(Options)} - {_SETTINGS} | {"retention"}
     found = {name: os.environ.get(f"SILTSTONE_{name.upper()}") for name in names}
     return {name: value for name, value in found.items() if value}
 
 
 def _from_file(root: Path) -> dict[str, object]:
+    if is_bucket_url(str(root)):
+        return {}
     try:
         text = (root / "siltstone.toml").read_text()
     except (FileNotFoundError, NotADirectoryError):

@@ -3,7 +3,8 @@
     shop, ../shop, ~/shop      a path; `~` is the home, links and `..` are resolved once, now
     file:///data/my%20shop     a URL of this machine, percent-decoded; `file:/data` is the same
     file:shop, file://         refused: a URL has no relative path, but people write it
-    s3://, dbfs:/, hdfs:/ ...  refused: siltstone appends to the log and locks it: a local disk
+    s3:// gs:// az://          a `Place` in a bucket, for those who only read; others are refused
+    dbfs:/, hdfs:/ ...         refused: siltstone appends to the log and locks it: a local disk
 
 A path is resolved once, because Lance treats `..` as the name of a folder, because a program may
 change its directory, and because two names of one store must mean the same store.
@@ -18,9 +19,10 @@ import re
 import stat
 import tempfile
 from collections.abc import Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PosixPath
 from urllib.parse import unquote_to_bytes, urlsplit
 
+from siltstone.bucket_url import BucketUrl, is_bucket_url
 from siltstone.errors import RequestError, UnavailableError
 
 MEMORY = ":memory:"
@@ -34,13 +36,51 @@ _WORKS = (
 )
 
 
-def root_of(path: str | os.PathLike[str]) -> Path:
+class Place(PosixPath):
+    """The root of a store at a URL of a bucket, or what is below it.
+
+    A path to those who take it apart, its text is the URL. Nothing of this machine is at it.
+    """
+
+    def __str__(self) -> str:
+        return super().__str__().replace(":/", "://", 1)
+
+    def absolute(self) -> Place:
+        """Return the same: a URL is absolute."""
+        return self
+
+    @property
+    def url(self) -> BucketUrl:
+        """The URL."""
+        return BucketUrl.of(str(self))
+
+
+def key_of(path: Path) -> str:
+    """Return how an object store names a file: without its bucket, or the first slash."""
+    text = str(path)
+    return text.split("/", 3)[3] if isinstance(path, Place) else text.removeprefix("/")
+
+
+_ONLY_READ = (
+    ": one in a bucket is only read, connect(url, read_only=True); to write, open the path of"
+    " the store with mirror=URL"
+)
+
+
+def root_of(path: str | os.PathLike[str], *, only_reads: bool = False) -> Path:
     """Return the directory of a path or URL: absolute, without `~`, `..` and links.
+
+    `only_reads`: a URL of a bucket is a store, too: a `Place`.
 
     Raises:
         RequestError: It is no path and no `file://` URL of this machine, or Lance refuses its name.
         UnavailableError: A parent directory is not readable.
     """
+    if is_bucket_url(path) or isinstance(path, Place):
+        url = BucketUrl.of(str(path))
+        if not only_reads:
+            raise _refusal(str(url), _ONLY_READ)
+        return Place(str(url))
     text = _text_of(path)
     try:
         root = Path(text).expanduser().resolve()

@@ -53,7 +53,8 @@ def connect(
 
     Args:
         path: A directory, or a `file://` URL; `http://host:port` of a server, with `token`;
-            `:memory:`, a new store in a temporary directory that is deleted with the last handle.
+            `:memory:`, a new store in a temporary directory that is deleted with the last handle;
+            with `read_only` also the URL of a mirror: s3://bucket/prefix, gs:// or az://.
         read_only: Only read, next to an owner or alone, in any number of processes.
         join: If another process owns the store and serves it (`serve_local`; on another machine
             `serve`, with the token in $SILTSTONE_TOKEN), work through that owner; if no process
@@ -74,8 +75,9 @@ def connect(
             process keeps less of what is freed), `cache_bytes_max` (disk space for copies of rows
             that do not fit into memory, of all stores of the user; by default a tenth of what is
             free, 0: none), `scratch` (the folder for them, by default ~/.cache/siltstone; it may be
-            deleted at any time), `sql_memory_bytes_max`, `sql_temp_bytes_max` and
-            `sql_threads_max` (of one SQL statement).
+            deleted at any time), `storage_options` (settings of a bucket's client, above those of
+            the environment; never written, shown or pickled), `sql_memory_bytes_max`,
+            `sql_temp_bytes_max` and `sql_threads_max` (of one SQL statement).
 
     Raises:
         OwnedError: Another process owns it (pid, host, and `cannot_serve`: why no process can join
@@ -98,7 +100,7 @@ def connect(
         return _remote(str(path), given, read_only=read_only)
     if path == MEMORY:
         return _in_memory(given, read_only=read_only, join=join)
-    root = root_of(path)
+    root = root_of(path, only_reads=read_only and not join)
     found = resolve(root, given)
     if not join:
         return LocalStore.open(root, found, read_only=read_only)

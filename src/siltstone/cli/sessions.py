@@ -88,6 +88,10 @@ def asking(db: Db, *, by_reader: bool = False) -> Generator[tuple[Store, str]]:
             yield store, f"the owner, at {db.uri}"
         return
     require_store(db)
+    if is_in_bucket(db):
+        with reading(db) as store:
+            yield store, "a reader of the bucket"
+        return
     root = root_of(db.uri)
     owner, who = (None, owner_of(root)) if by_reader else owner_at(root)
     if owner is not None:
@@ -132,6 +136,13 @@ def is_remote(db: Db) -> bool:
     return is_url(db.uri)
 
 
+def is_in_bucket(db: Db) -> bool:
+    """Say whether the store is a mirror at a URL, which is only read."""
+    from siltstone.bucket_url import is_bucket_url
+
+    return is_bucket_url(db.uri)
+
+
 def path_of(db: Db, purpose: str) -> str:
     """Return the path of the store, which must exist on this machine.
 
@@ -149,14 +160,15 @@ def path_of(db: Db, purpose: str) -> str:
 
 
 def has_store(db: Db) -> bool:
-    """Say whether there is a store; a server has one.
+    """Say whether there is a store; a server has one, and a reader of a bucket will hear.
 
     Raises:
         RequestError: `db` is not a valid path.
     """
     from siltstone.paths import root_of
 
-    return is_remote(db) or (root_of(db.uri) / "manifest").is_dir()
+    root = None if is_remote(db) else root_of(db.uri, only_reads=is_in_bucket(db))
+    return root is None or is_in_bucket(db) or (root / "manifest").is_dir()
 
 
 def require_store(db: Db) -> None:

@@ -370,7 +370,7 @@ def reopened(place: Place) -> Generator[Opened]:
     from siltstone.open.shared import read  # noqa: PLC0415 - it brings an owner's parts
 
     path, store_id, verify = place
-    root = root_of(path)
+    root = root_of(path, only_reads=True)
     store = read(root, resolve(root, {"verify": verify}), lambda opened, _: opened)
     try:
         found = store.parts.core.state().view.record.store_id

@@ -732,4 +732,4 @@ def _refuse_columns_at(columns_at: int, until: int, kept: int, durable: int) -> 
 
 def reopen(path: str, options: Options) -> LocalStore:
     """Open a store to read it, as a pickled handle comes back."""
-    return LocalStore.open(root_of(path), options, read_only=True)
+    return LocalStore.open(root_of(path, only_reads=True), options, read_only=True)

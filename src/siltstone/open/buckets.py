@@ -10,7 +10,7 @@ from siltstone.maintenance.backup.backup import Progress
 from siltstone.maintenance.backup.mirror_restore import MirrorRestorer
 from siltstone.maintenance.backup.restore import Restored
 from siltstone.open.environment import Env
-from siltstone.open.mirroring import settings_of
+from siltstone.options import StorageOptions
 from siltstone.storage.objects.objects import Objects
 from siltstone.storage.objects.obstore_server import ObstoreServer
 
@@ -27,7 +27,7 @@ def restore_mirror(
     on_progress: Progress | None = None,
 ) -> Restored:
     """Make a store of a mirror; see `admin.restore`."""
-    server = ObstoreServer(BucketUrl.of(url), settings_of(settings))
+    server = ObstoreServer(BucketUrl.of(url), StorageOptions.of(settings or {}))
     restorer = MirrorRestorer(
         env.files,
         Objects(server, "restore"),

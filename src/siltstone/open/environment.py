@@ -25,14 +25,14 @@ from siltstone.maintenance.index.indexer import Indexer
 from siltstone.maintenance.merge.merge import Merger, Promoter
 from siltstone.maintenance.thinning import BOUNDS, Bounds
 from siltstone.options import Options
-from siltstone.paths import scratch_of
+from siltstone.paths import Place, scratch_of
 from siltstone.process import malloc
 from siltstone.storage.cache.part_cache import PartCache
 from siltstone.storage.files.files import Files, RealFiles
 from siltstone.storage.lance import lance_tables
 from siltstone.storage.manifest.format_check import refuse_others
 from siltstone.storage.manifest.manifest_store import random_token, system_time_us
-from siltstone.storage.site import Site
+from siltstone.storage.site import Site, site_at
 from siltstone.storage.tables.store_tables import Tables
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from siltstone.maintenance.repair.external_appends import Adopter
     from siltstone.maintenance.repair.repair import Repairer
     from siltstone.maintenance.repair.verify import Verifier
+    from siltstone.storage.wal.follower import LogFollower
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ class Env:
             return None
         return PartCache(
             scratch,
-            cache(lambda: site.manifests.newest().store_id),
+            cache(site.manifests.store_id),
             bytes_max=options.cache_bytes_max,
             open_bytes_max=options.shares.bases // 4,
         )
@@ -92,7 +93,9 @@ class Env:
             return self.mirror(site, options)
         from siltstone.open.mirroring import Mirroring  # noqa: PLC0415 - few have one
 
-        return Mirroring(site, options.mirror, options.retention_s).in_background()
+        return Mirroring(
+            site, options.mirror, options.retention_s, options.storage_options
+        ).in_background()
 
     @property
     def is_real(self) -> bool:
@@ -105,6 +108,8 @@ class Env:
         Raises:
             RequestError, UnsupportedFormatError: As said; not a byte was changed.
         """
+        if isinstance(root, Place):
+            return  # the first look at its chain says it, without a request of its own
         if not self.files.is_dir(root):
             is_file = self.files.exists(root)
             why = "it is a file" if is_file else "there is no such directory"
@@ -129,13 +134,16 @@ class Storage(msgspec.Struct, frozen=True):
         if options.tune_malloc:
             malloc.bound()
         shares, verify = options.shares, options.verify
-        site = Site.of(
-            root,
-            env.files,
-            lambda at, files: env.tables(at, files, verify),
-            env.now_us,
-            env.new_token,
-        )
+        if isinstance(root, Place):
+            site = site_at(root, options.storage_options)
+        else:
+            site = Site.of(
+                root,
+                env.files,
+                lambda at, files: env.tables(at, files, verify),
+                env.now_us,
+                env.new_token,
+            )
         site.tables.reader.bound(shares.lance)
         readers = Readers(
             site.tables.reader,
@@ -150,6 +158,11 @@ class Storage(msgspec.Struct, frozen=True):
         """Return what makes backups of the store."""
         from siltstone.maintenance.backup.backup import Backuper  # noqa: PLC0415 - few ask for it
 
+        if isinstance(self.site.root, Place):
+            raise RequestError(
+                f"{self.site.root} is in a bucket, which has no log to back up: restore it to a"
+                " directory, which can be backed up"
+            )
         return Backuper(self.site)
 
     def adopter(self) -> Adopter:
@@ -163,7 +176,7 @@ class Storage(msgspec.Struct, frozen=True):
         """Return what finds damage, also in a store that does not open any more."""
         from siltstone.maintenance.repair.verify import Verifier  # noqa: PLC0415 - as above
 
-        return Verifier(self.site, self.readers)
+        return Verifier(self.site, self.readers, look_in_bucket(self.site))
 
     def repairer(self) -> Repairer:
         """Return what repairs damage, also in a store that does not open any more."""
@@ -174,6 +187,25 @@ class Storage(msgspec.Struct, frozen=True):
     def indexer(self) -> Indexer:
         """Return what builds indexes."""
         return Indexer(self.site, Promoter(self.site).promote_late)
+
+
+def look_in_bucket(site: Site) -> Callable[[], int] | None:
+    """Return what looks at all files of a store at a URL; None: it is in a directory."""
+    if not isinstance(site.root, Place):
+        return None
+    from siltstone.storage.bucket.bucket_files import BucketFiles  # noqa: PLC0415 - as below
+
+    assert isinstance(site.files, BucketFiles)
+    return site.files.look_at_all
+
+
+def log_elsewhere(root: Path) -> Callable[[], LogFollower] | None:
+    """Return what reads the log of a store at a URL; None: the log is in its directory."""
+    if not isinstance(root, Place):
+        return None
+    from siltstone.storage.bucket.no_log import NoLog  # noqa: PLC0415 - a path needs none of it
+
+    return NoLog
 
 
 def give_way(storage: Storage) -> Callable[[], bool]:

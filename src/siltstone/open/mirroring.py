@@ -12,11 +12,11 @@ from pathlib import Path
 
 from siltstone.arguments import flag_of
 from siltstone.bucket_url import BucketUrl
-from siltstone.errors import RequestError
 from siltstone.maintenance.backup.backup import Progress
 from siltstone.maintenance.backup.bucket_vacuum import BucketVacuum
 from siltstone.maintenance.backup.following import Following, Stop
 from siltstone.maintenance.backup.mirror import Mirrored, Mirrorer
+from siltstone.options import StorageOptions
 from siltstone.storage.files.files import Files
 from siltstone.storage.lance.lance_tables import lance_tables
 from siltstone.storage.objects.objects import Objects
@@ -54,7 +54,7 @@ class Mirroring:
             UnavailableError: obstore is not installed.
         """
         place = BucketUrl.of(self.url)
-        server = ObstoreServer(place, settings_of(self.settings))
+        server = ObstoreServer(place, StorageOptions.of(self.settings or {}))
         trusted = flag_of("trust_conditional_puts", self.is_trusted)
 
         def ask(objects: Objects) -> str:
@@ -104,12 +104,3 @@ def mirrorer_of(
 
 def _tables(root: Path, files: Files) -> Tables:
     return lance_tables(root, files, "scrub")
-
-
-def settings_of(settings: Mapping[str, str] | None) -> dict[str, str]:
-    """Return the settings of a bucket; a value may be a secret, so no message has one."""
-    found = dict(settings or {})
-    wrong = [name for name, value in found.items() if not isinstance(value, str)]
-    if wrong:
-        raise RequestError(f"storage_options are texts by their names; {wrong[0]!r} is no text")
-    return found

@@ -44,7 +44,7 @@ from siltstone.maintenance.merge.merge_child import MergeChild
 from siltstone.maintenance.schedule.scheduler import Scheduler
 from siltstone.maintenance.schedule.syncer import Syncer
 from siltstone.maintenance.schedule.upkeep import Ending, Upkeep
-from siltstone.open.environment import Env, Storage, core_of
+from siltstone.open.environment import Env, Storage, core_of, log_elsewhere
 from siltstone.options import Options
 from siltstone.storage.files.files import REMOTE_TYPES
 from siltstone.storage.manifest.ownership import Ownership
@@ -287,7 +287,8 @@ def follow_store(root: Path, options: Options, env: Env) -> Parts:
     commits = CommitHistory(storage.site.tables.reader)
     site, readers = storage.site, storage.readers
     adopt = partial(followed, readers=readers, resident_bytes_max=options.shares.flushed)
-    follower = Follower(site.files, root, site.manifests, readers, adopt)
+    log = log_elsewhere(root)
+    follower = Follower(site.files, root, site.manifests, readers, adopt, log=log)
     try:
         first_seq = follower.state().visible
     except BaseException:

@@ -8,13 +8,15 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
+from siltstone.bucket_url import is_bucket_url
 from siltstone.errors import CorruptionError, ReplacedError, RequestError, SiltstoneError
 from siltstone.formats.manifest import Record
+from siltstone.paths import Place
 from siltstone.storage.files.files import ABSENT, Files, RealFiles, refusals
 from siltstone.storage.files.place import in_place
 from siltstone.storage.lance.lance_tables import lance_tables
@@ -49,8 +51,11 @@ class Site:
         tables: Callable[[Path, Files], Tables],
         now_us: Callable[[], int] = system_time_us,
         new_token: Callable[[], str] = random_token,
+        chain: ManifestStore | None = None,
     ) -> Site:
         """Return the site of the store at `root`, bound to the directory that is there now.
+
+        `chain`: its records; None: those in its directory.
 
         Raises:
             RequestError: There is none.
@@ -59,7 +64,7 @@ class Site:
         bound = bound_to(files, root)
         made = tables(root, bound)
         inventories = Inventories(root, bound, new_token)
-        manifests = ManifestStore(
+        manifests = chain or ManifestStore(
             bound,
             root,
             now_us=now_us,
@@ -151,8 +156,32 @@ def bound_to(files: Files, root: Path) -> Files:
         raise RequestError(f"{root} is not a store: there is no such directory") from error
 
 
+def site_at(place: Place, storage_options: Mapping[str, str]) -> Site:
+    """Return the site of the mirror at a URL, to be read.
+
+    Args:
+        place: The URL.
+        storage_options: Of the bucket's clients, above what the environment says.
+
+    Raises:
+        RequestError: It is no URL of a bucket, or the client refuses a setting.
+        UnavailableError: A package of the extra `objects` is missing.
+    """
+    # A path needs none of it.
+    from siltstone.storage.bucket.opened import lance_settings, opened  # noqa: PLC0415
+    from siltstone.storage.lance.files.reach import LanceReach  # noqa: PLC0415
+
+    found = opened(place, storage_options, random_token)
+    reach = LanceReach(lance_settings(storage_options), found.leases.refuse_if_expired)
+    tables = functools.partial(lance_tables, verify="scrub", reach=reach)
+    return Site.of(place, found.files, tables, chain=found.chain)
+
+
 def site_of(root: str, verify: str) -> Site:
-    """Return the site of the store at `root`; opened datasets are cached."""
+    """Return the site of the store at `root`; opened datasets are cached.
+
+    At a URL of a bucket: with the credentials of this process' environment.
+    """
     site = _site(root, verify, os.getpid())
     if not site.files.are_in_place():  # another store is there since: it has its own
         _site.cache_clear()
@@ -164,4 +193,6 @@ def site_of(root: str, verify: str) -> Site:
 def _site(root: str, verify: str, pid: int) -> Site:
     """`pid`: Lance does not survive a fork, so a child must not use its parent's."""
     del pid
+    if is_bucket_url(root):
+        return site_at(Place(root), {})
     return Site.of(Path(root), RealFiles(), functools.partial(lance_tables, verify=verify))

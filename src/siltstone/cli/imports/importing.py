@@ -80,7 +80,7 @@ class ImportChunk:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ImportPlace:
     """How far an import is: see the module. `total` are the rows of all parts."""
 
     part: int = 0
@@ -91,7 +91,7 @@ class Place:
     now: str = ""
 
     @classmethod
-    def of(cls, holder: str) -> Place | None:
+    def of(cls, holder: str) -> ImportPlace | None:
         """Return what a holder says; None: it is another one."""
         try:
             part, rows, total, table, before, now, _ = holder.split(".")
@@ -104,7 +104,7 @@ class Place:
         numbers = f"{self.part:x}.{self.rows:x}.{self.total:x}.{self.table:x}"
         return f"{numbers}.{self.before}.{self.now}.{run}"
 
-    def within(self, parts: Sequence[SourcePart]) -> Place:
+    def within(self, parts: Sequence[SourcePart]) -> ImportPlace:
         """Return it with what tells that the parts are the same."""
         before = _digest(parts[: self.part])
         return replace(self, before=before, now=_digest(parts[self.part : self.part + 1]))
@@ -170,7 +170,7 @@ class Import:
         self._run, self._bytes_max, self._clock = run, bytes_max, clock
         self._progress: Progress = _untold
         self.is_done = False
-        self.place: Place | None = None
+        self.place: ImportPlace | None = None
         self.place = self._begun()
         self._commits, self._rows, self._started = 0, 0, 0.0
         self._first: pa.Table | None = None
@@ -205,7 +205,7 @@ class Import:
         """Commit the first chunk, and leave it at that."""
         self._alone(next(self._chunks()))
 
-    def _begun(self) -> Place | None:
+    def _begun(self) -> ImportPlace | None:
         """Return how far an earlier run was.
 
         Raises:
@@ -218,7 +218,7 @@ class Import:
         table = self._id_of_table()
         if found.holder.startswith(_DONE):
             self.is_done = self._keeps_app and found.holder.startswith(f"{_DONE}{table or 0:x}.")
-        place = Place.of(found.holder)
+        place = ImportPlace.of(found.holder)
         if not self.is_done and (place is None or place.table != table):
             self.forget()  # it is over, or its table is gone
             return None
@@ -259,7 +259,7 @@ class Import:
     # several
 
     def _each(self, chunks: Iterator[ImportChunk]) -> Imported:
-        place = self.place or Place(table=self._id_of_table() or 0).within(self._parts)
+        place = self.place or ImportPlace(table=self._id_of_table() or 0).within(self._parts)
         claim = self._store.claim(self._target.app, place.holder(self._run))
         batch = self._last_batch() + 1
         seq, last = self._store.seq, ""
@@ -268,7 +268,7 @@ class Import:
             with self._store.transaction(token=(self._target.app, batch), claim=claim) as tx:
                 self._write(tx, chunk, creates=creates)
                 table = tx[self._target.name].id
-                place = Place(chunk.part, chunk.behind, place.total + chunk.count, table)
+                place = ImportPlace(chunk.part, chunk.behind, place.total + chunk.count, table)
                 place = place.within(self._parts)
                 next_claim = tx.claim(self._target.app, place.holder(self._run))
             assert tx.receipt is not None
@@ -301,7 +301,7 @@ class Import:
         table = 0 if self.place is None else self.place.table
         self._store.claim(self._target.app, f"{_DONE}{table:x}.{self._run}")
 
-    def _tell(self, place: Place, seconds: float) -> None:
+    def _tell(self, place: ImportPlace, seconds: float) -> None:
         part = self._parts[place.part]
         done = sum(each.weight for each in self._parts[: place.part])
         done += min(part.gauge.read, part.weight)

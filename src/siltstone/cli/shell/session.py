@@ -24,7 +24,7 @@ from siltstone.cli.arguments import AsOf, Db
 from siltstone.cli.exits import UsageError
 from siltstone.cli.files import rows_named
 from siltstone.cli.progress import progress_bar
-from siltstone.cli.sessions import is_remote, past, served
+from siltstone.cli.sessions import is_in_bucket, is_remote, past, served
 from siltstone.cli.shell.stopping import Interrupted
 from siltstone.errors import (
     ClosedError,
@@ -292,4 +292,6 @@ def _counted(rows: int | None) -> str:
 
 
 def _may_write(db: Db) -> bool:
+    if is_in_bucket(db):
+        return False
     return is_remote(db) or os.access(root_of(db.uri), os.W_OK)

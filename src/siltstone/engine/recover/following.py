@@ -37,7 +37,12 @@ from siltstone.storage.files.files import Files, refusals
 from siltstone.storage.files.place import named, require_in_place
 from siltstone.storage.manifest.manifest_store import Lease, ManifestStore
 from siltstone.storage.wal.chain import Confirmed
-from siltstone.storage.wal.follower import LogTooLong, SegmentRecycled, WalFollower
+from siltstone.storage.wal.follower import (
+    LogFollower,
+    LogTooLong,
+    SegmentRecycled,
+    WalFollower,
+)
 from siltstone.units import SegmentNumber
 
 T = TypeVar("T")
@@ -77,6 +82,7 @@ class Follower:
         *,
         trusts_mark: bool = False,
         bytes_max: int | None = None,
+        log: Callable[[], LogFollower] | None = None,
     ) -> None:
         """Begin to follow at the first look.
 
@@ -84,17 +90,19 @@ class Follower:
         `prepare`: makes of a newer record what takes long, for `prepare`.
         `trusts_mark`, `bytes_max`: see `WalFollower`; above `bytes_max` bytes of the log the
         follower holds nothing, and raises LogTooLong.
+        `log`: begins to read a log that is elsewhere; None: it is in `wal/`.
         """
         self._files, self._root = files, root
         self._manifests, self._readers, self._adopt = manifests, readers, adopt
         self._make_ready = prepare
         self._ready: tuple[int, Bases] = 0, MappingProxyType({})
         self._trusts_mark, self._bytes_max = trusts_mark, bytes_max
+        self._log = log
         self._lock = threading.RLock()
         self._ends = self._looks_in = 0
         self._state: State | None = None
         self._replayer: Replayer | None = None
-        self._wal: WalFollower | None = None
+        self._wal: LogFollower | None = None
         self._lease: Lease | None = None
         self._known: Record | None = None
         self._seen = 0
@@ -144,7 +152,7 @@ class Follower:
         """Read the store with another follower: this one's parts are amid a change."""
         other = Follower(
             self._files, self._root, self._manifests, self._readers,
-            trusts_mark=self._trusts_mark, bytes_max=self._bytes_max,
+            trusts_mark=self._trusts_mark, bytes_max=self._bytes_max, log=self._log,
         )  # fmt: skip
         other._known, other._seen = self._known, self._seen
         try:
@@ -278,7 +286,7 @@ class Follower:
 
     def _where_to_go_on(
         self,
-    ) -> tuple[State | None, tuple[Record, Lease] | None, Replayer, WalFollower]:
+    ) -> tuple[State | None, tuple[Record, Lease] | None, Replayer, LogFollower]:
         """Return the state and a newer record to adopt, both None at a beginning; and the parts.
 
         They are taken at once: a handler may close the follower at any line.
@@ -292,7 +300,7 @@ class Follower:
                 return state, self._manifests.lease_newest(self._known), replayer, wal
         return None, None, *self._begun()
 
-    def _begun(self) -> tuple[Replayer, WalFollower]:
+    def _begun(self) -> tuple[Replayer, LogFollower]:
         """Begin at the newest record, with nothing of the log."""
         record, lease = self._manifests.lease_newest(self._known)
         self._state, self._known, self._lease = None, record, lease
@@ -300,15 +308,17 @@ class Follower:
         self._replayer = replayer
         if self._wal is not None:
             self._wal.close()
-        wal = WalFollower(
+        wal = self._wal = self._log_of(record) if self._log is None else self._log()
+        return replayer, wal
+
+    def _log_of(self, record: Record) -> LogFollower:
+        return WalFollower(
             self._files,
             self._root / "wal",
             store_id=bytes.fromhex(record.store_id),
             trusts_mark=self._trusts_mark,
             bytes_max=self._bytes_max,
         )
-        self._wal = wal
-        return replayer, wal
 
     def _adopted(self, replayer: Replayer, record: Record, lease: Lease) -> bool:
         """Go on over a newer record; False: it has flushed commits that were not read."""

@@ -21,7 +21,6 @@ from siltstone.errors import (
     CorruptionError,
     RequestError,
     SiltstoneError,
-    SnapshotExpiredError,
     UnavailableError,
 )
 from siltstone.failpoints import Failpoint, cross
@@ -106,26 +105,14 @@ class MirrorRestorer:
         with contextlib.suppress(UnavailableError):
             self._objects.put(key, formats.encode_lease(lease))
         try:
-            self._require_kept(chosen)
+            self._bucket.require_kept(chosen.number, f"seq {chosen.seq} of the mirror")
             yield
         except CorruptionError:
-            self._require_kept(chosen)
+            self._bucket.require_kept(chosen.number, f"seq {chosen.seq} of the mirror")
             raise
         finally:
             with contextlib.suppress(SiltstoneError):
                 self._objects.delete([key])
-
-    def _require_kept(self, chosen: BucketRecord) -> None:
-        """Refuse a record that the bucket's vacuum gave up: its files may be gone.
-
-        Raises:
-            SnapshotExpiredError: It did.
-        """
-        floor = self._bucket.floor()
-        if not floor.keeps(chosen.number):
-            newest = self._bucket.choose(None, None)
-            oldest = self._bucket.read(self._bucket.numbers()[0])
-            raise SnapshotExpiredError(f"seq {chosen.seq} of the mirror", oldest.seq, newest.seq)
 
     def _begun(self, target: Path) -> int | None:
         """Return the record that an earlier try began with; the mirror may have gone on since."""

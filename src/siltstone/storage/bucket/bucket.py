@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from siltstone.errors import CorruptionError, RequestError, no_such
+from siltstone.errors import CorruptionError, RequestError, SnapshotExpiredError, no_such
 from siltstone.formats import bucket as formats
 from siltstone.formats.bucket import BucketMark, BucketRecord
 from siltstone.storage.manifest.floor import Floor, floor_in
@@ -58,14 +58,37 @@ class Bucket:
             return Floor()
         return floor_in(found.data, Path(self.key_url(formats.FLOOR)))
 
+    def require_kept(self, number: int, wanted: str) -> None:
+        """Refuse a record that the bucket's vacuum gave up: its files may be gone.
+
+        Raises:
+            SnapshotExpiredError: It did; `wanted` is for the message.
+        """
+        if not self.floor().keeps(number):
+            newest = self.choose(None, None)
+            oldest = self.read(self.numbers()[0])
+            raise SnapshotExpiredError(wanted, oldest.seq, newest.seq)
+
     def read(self, number: int) -> BucketRecord:
         """Return a record of the chain, of which a list had the key.
 
         Raises:
             CorruptionError, UnsupportedFormatError: It is damaged or gone; or of another siltstone.
         """
+        return self._decoded(number, self.whole(formats.record_key(number)))
+
+    def find(self, number: int) -> BucketRecord | None:
+        """Return a record of the chain; None: there is none, or none any more.
+
+        Raises:
+            CorruptionError, UnsupportedFormatError: It is damaged; or of another siltstone.
+        """
+        found = self.objects.get(formats.record_key(number))
+        return None if found is None else self._decoded(number, found.data)
+
+    def _decoded(self, number: int, data: bytes) -> BucketRecord:
         key = formats.record_key(number)
-        record = formats.decode_record(self.whole(key), self.key_url(key))
+        record = formats.decode_record(data, self.key_url(key))
         if record.number != number:
             raise CorruptionError(self.key_url(key), None, f"it holds record {record.number}")
         return record

@@ -19,6 +19,7 @@ from siltstone.storage.lance.external.client_views import LanceClientViews
 from siltstone.storage.lance.external.external_tables import LanceExternal
 from siltstone.storage.lance.external.public_names import LanceNames
 from siltstone.storage.lance.files.dataset_files import DatasetFiles
+from siltstone.storage.lance.files.reach import LanceReach
 from siltstone.storage.lance.files.staged_catalog import lance_module
 from siltstone.storage.lance.read.needed_paths import LancePaths
 from siltstone.storage.lance.read.reader import OPEN_PARTS_MAX, LanceReader
@@ -59,6 +60,7 @@ def lance_tables(
     token: Callable[[], str] = lambda: uuid.uuid4().hex,
     open_parts_max: int = OPEN_PARTS_MAX,
     shares: LanceShares = SHARES,
+    reach: LanceReach | None = None,
 ) -> Tables:
     """Return the datasets of the store at `root`. One per open store; threads may share it.
 
@@ -68,12 +70,13 @@ def lance_tables(
         token: Gives names that were never used before.
         open_parts_max: How many parts the versions that are kept open may have together.
         shares: What Lance's caches and a scan may hold; `TableReader.bound` says otherwise.
+        reach: How Lance reaches the files in a bucket; None: they are on this machine.
 
     Raises:
         RequestError: Lance would hang, see `require_threads`.
     """
     require_threads()
-    data = DatasetFiles(root, files, token)
+    data = DatasetFiles(root, files, token, reach)
     reader = LanceReader(data, verify=verify, open_parts_max=open_parts_max, shares=shares)
     commits = LanceCommits(data)
     return Tables(

@@ -186,6 +186,10 @@ class ManifestStore:
         with refusals(f"cannot read {self.folder}"):
             return self._newest()
 
+    def store_id(self) -> str:
+        """Return the id of the store; errors as of `newest`."""
+        return self.newest().store_id
+
     def _newest(self) -> Record:
         for _ in range(ATTEMPTS_MAX):
             floor = self.kept()

@@ -23,6 +23,7 @@ from __future__ import annotations
 import errno
 from contextlib import closing
 from pathlib import Path
+from typing import Protocol
 
 from siltstone.errors import CorruptionError
 from siltstone.formats.log.frame import (
@@ -72,6 +73,19 @@ class SegmentRecycled(Exception):
 
 class LogTooLong(Exception):
     """A poll would read more than its caller wants to hold; nothing was read."""
+
+
+class LogFollower(Protocol):
+    """What a follower of a store asks of its log; see `WalFollower`."""
+
+    trusts_mark: bool
+    confirmed: Confirmed | None
+
+    def poll(self, floor: SegmentNumber) -> list[Frame]: ...
+
+    def forward(self, mark: Mark) -> list[Frame] | None: ...
+
+    def close(self) -> None: ...
 
 
 class WalFollower:

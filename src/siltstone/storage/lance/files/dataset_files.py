@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import importlib
 import threading
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -27,6 +28,7 @@ from siltstone.storage.files.syncs import Syncing, Syncs
 from siltstone.storage.lance.files.errors import translated
 from siltstone.storage.lance.files.index_files import index_files, index_folders
 from siltstone.storage.lance.files.point_reads import PartSessions
+from siltstone.storage.lance.files.reach import LanceReach
 from siltstone.storage.tables import kept_names as kept
 from siltstone.storage.tables.inventories import Inventories
 
@@ -39,10 +41,14 @@ class DatasetFiles:
 
     Args:
         token: Gives names that were never used before.
+        reach: How Lance reaches the files in a bucket; None: they are on this machine.
     """
 
-    def __init__(self, root: Path, files: Files, token: Callable[[], str]) -> None:
+    def __init__(
+        self, root: Path, files: Files, token: Callable[[], str], reach: LanceReach | None = None
+    ) -> None:
         self.root, self.files, self.token = root.absolute(), files, token
+        self.reach = reach
         self.inventories = Inventories(self.root, files, token)
         self.syncs = Syncs(self.root, files)
         self.sessions = PartSessions()
@@ -56,8 +62,22 @@ class DatasetFiles:
         Raises:
             ReplacedError: It failed, and the store is not at its path any more: that is why.
         """
-        with named(self.files, self.root), translated(self.root / folder, is_reading=True):
+        where = self.root / folder
+        if self.reach is not None:
+            with self.reach.reading(where):
+                yield
+            return
+        with named(self.files, self.root), translated(where, is_reading=True):
             yield
+
+    def opened_file(self, path: str) -> Any:
+        """Return Lance's reader of one file, by its absolute path."""
+        options = None if self.reach is None else dict(self.reach.storage_options)
+        return importlib.import_module("lance.file").LanceFileReader(path, storage_options=options)
+
+    def home_of(self, folder: str) -> str | None:
+        """Return the folder of a dataset's kept names; None: it has none, as in a bucket."""
+        return kept.home_of(folder) if self.reach is None else None
 
     def name(self, paths: Iterable[str]) -> None:
         """Give new files both names, before anything names them."""

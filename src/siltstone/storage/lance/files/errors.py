@@ -7,6 +7,7 @@ and a panic of its decoders as a BaseException that no `except Exception` sees.
 from __future__ import annotations
 
 import errno
+import re
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,6 +40,16 @@ _MET_TEXTS = ("Version not found error", "Ref conflict error", "Ref not found er
 _GONE_TEXTS = ("was not found: Not found", "error: Not found: ")
 
 
+# Of a client of a bucket: what it did not get, and what it was not given.
+_REQUEST = re.compile(
+    r"Generic (?:S3|GCS|MicrosoftAzure) error: .*|The operation lacked (?:the necessary|valid) .*"
+    r"|Error performing [A-Z]+ https?:.*|Failed to fetch storage options: .*", re.DOTALL
+)  # fmt: skip
+_ABSENT = re.compile(r"Not found: \S")
+# What the client says of itself: places in its source, and queries of URLs, which may be signed.
+_NOISE = re.compile(r",? *(?:/rustc|/home|src)/\S*|\?[^\s)]*|, max_retries: .*?(?= - )|[\s:,]+$")
+
+
 class OffsetOverflow(errors.CorruptionError):
     """A batch has more bytes than 32-bit offsets count; if it is one row, the file is damaged."""
 
@@ -46,6 +57,11 @@ class OffsetOverflow(errors.CorruptionError):
 def is_overflow(error: BaseException) -> bool:
     """Return whether Lance gave up because a batch has more bytes than 32-bit offsets count."""
     return _OVERFLOW_TEXT in str(error)
+
+
+def is_absent(error: errors.CorruptionError) -> bool:
+    """Return whether Lance says that a file is not there."""
+    return _ABSENT.search(error.reason) is not None
 
 
 def is_panic(error: BaseException) -> bool:
@@ -108,6 +124,10 @@ def translated(folder: Path, *, is_reading: bool) -> Generator[None]:
 def _classify_read(error: BaseException, folder: Path, text: str) -> errors.SiltstoneError:
     if isinstance(error, (TypeError, KeyError)) or _OF_REQUESTS in text:
         return errors.RequestError(f"{folder}: {text}")
+    request = _REQUEST.search(text)
+    if request is not None:
+        said = " ".join(_NOISE.sub("", request[0]).split())
+        return errors.UnavailableError(f"{folder}: the bucket cannot be read: {said}")
     damage = OffsetOverflow if is_overflow(error) else errors.CorruptionError
     return damage(folder, None, f"Lance cannot read it: {text}")
 

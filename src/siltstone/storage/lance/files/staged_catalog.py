@@ -20,13 +20,14 @@ at a time uses a catalog.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from siltstone.paths import key_of
 from siltstone.storage.files.files import Files
 from siltstone.storage.lance.files.errors import translated
 
@@ -41,12 +42,20 @@ class StagedCatalog:
     A namespace as Lance's native side calls it: by method, with dicts, and dicts are the answers.
     Not a `LanceNamespace`: this class and its models take a second to import, in every process.
 
-    `versions` is version -> absolute path of its manifest. `error` is the exception of our side in
+    `versions` is version -> absolute path of its manifest. `storage_options` are those of Lance's
+    client, where the files are in a bucket. `error` is the exception of our side in
     the last commit, which Lance does not pass on.
     """
 
-    def __init__(self, location: Path, files: Files, versions: dict[int, Path]) -> None:
+    def __init__(
+        self,
+        location: Path,
+        files: Files,
+        versions: dict[int, Path],
+        storage_options: Mapping[str, str] | None = None,
+    ) -> None:
         self.location, self._files = location, files
+        self.storage_options = None if storage_options is None else dict(storage_options)
         self.versions = dict(versions)
         self.error: BaseException | None = None
 
@@ -62,6 +71,11 @@ class StagedCatalog:
         if number not in self.versions:
             raise _errors().TableVersionNotFoundError(f"{self.location} version {number}")
         return {"version": self._version(number)}
+
+    def describe_table(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Return how to reach the files: Lance asks that once, of a place that takes options."""
+        del request
+        return {"location": str(self.location), "storage_options": self.storage_options}
 
     def create_table_version(self, request: dict[str, Any]) -> dict[str, Any]:
         """Accept a manifest that Lance wrote: the moment at which a version is staged."""
@@ -85,8 +99,7 @@ class StagedCatalog:
         self.create_table_version({"version": number, "manifest_path": str(where / name)})
 
     def _version(self, number: int) -> dict[str, Any]:
-        path = str(self.versions[number])
-        return {"version": number, "manifest_path": path.removeprefix("/")}
+        return {"version": number, "manifest_path": key_of(self.versions[number])}
 
 
 def _errors() -> Any:
@@ -104,7 +117,9 @@ def open_newest(catalog: StagedCatalog, session: Any = None) -> Any:
     With the caches of a session; None: with its own, for a commit.
     """
     # Not `lance.dataset`: to ask the catalog where the table is, it imports a second of models.
-    caches = _COMMIT_CACHES if session is None else {"session": session}
+    caches: dict[str, Any] = {**_COMMIT_CACHES} if session is None else {"session": session}
+    if catalog.storage_options is not None:
+        caches["storage_options"] = catalog.storage_options
     return lance_module().LanceDataset(str(catalog.location), **_managed(catalog), **caches)
 
 

@@ -15,7 +15,6 @@ import numpy as np
 
 from siltstone.formats.bits import Bits, all_of
 from siltstone.process import deadline
-from siltstone.storage.lance.files.errors import translated
 from siltstone.storage.lance.files.row_addresses import RowIds, row_ids
 from siltstone.storage.lance.read.version import LanceVersion
 from siltstone.storage.lance.search import nearest, text_search
@@ -48,7 +47,7 @@ class LanceSearch:
         self._totals: dict[str, TextTotals] = {}
         self._lengths: dict[str, Lengths] = {}
         self._ordered: dict[str, OrderedValues | None] = {}
-        self._runs = ValueRuns(version.where, version.data.sessions)
+        self._runs = ValueRuns(version.data, version.pin.folder)
 
     def nearest(
         self, asked: NearestQuery, visible: Bits | None = None, *, is_kept: bool = True
@@ -59,7 +58,7 @@ class LanceSearch:
             each = (replace(asked, vectors=vector[None]) for vector in asked.vectors)
             return nearest.joined([self.nearest(one, visible, is_kept=is_kept) for one in each])
         self._version.ready_for((asked.column, *asked.bringing))
-        with translated(self._version.where, is_reading=True):
+        with self._version.data.reading(self._version.pin.folder):
             index = (
                 self.index_for(asked.column, asked.metric, asked.index) if asked.indexed else None
             )
@@ -115,7 +114,7 @@ class LanceSearch:
     ) -> Ranked:
         """See `tables.PinnedSearch.with_words`."""
         self._version.ready_for((asked.column,))
-        with translated(self._version.where, is_reading=True):
+        with self._version.data.reading(self._version.pin.folder):
             options = text_search.options_of(asked, self._without(visible, is_kept))
             return text_search.ranked(self._scanned(options), self._row_ids, self._version.rows)
 
@@ -124,11 +123,12 @@ class LanceSearch:
         known = self._totals.get(index.name) if visible is None else None
         if known is not None:
             return known
+        opened = self._version.data.opened_file
         paths = self._version.paths_of_index(index.name)
-        with translated(self._version.where, is_reading=True):
+        with self._version.data.reading(self._version.pin.folder):
             if visible is not None:
-                return text_search.totals(paths, lambda ids: self._are_among(ids, visible))
-            found = self._totals[index.name] = text_search.totals(paths)
+                return text_search.totals(paths, opened, lambda ids: self._are_among(ids, visible))
+            found = self._totals[index.name] = text_search.totals(paths, opened)
             return found
 
     def _are_among(self, ids: np.ndarray, visible: Bits) -> np.ndarray:

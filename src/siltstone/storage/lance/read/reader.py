@@ -27,7 +27,6 @@ from siltstone.storage.lance.files.staged_catalog import StagedCatalog, open_new
 from siltstone.storage.lance.read.pinned import LancePinned
 from siltstone.storage.lance.read.version import LanceVersion
 from siltstone.storage.lance.search.text_search import analyzer
-from siltstone.storage.tables import kept_names as kept
 from siltstone.storage.tables.inventories import check as check_file
 
 _OPEN_MAX = 64
@@ -119,7 +118,7 @@ class LanceReader:
         with self._data.reading(pin.folder):
             self._check_manifest(pin)
             hidden = self._hidden(pin)
-            home = kept.home_of(pin.folder)
+            home = self._data.home_of(pin.folder)
             if home is not None:
                 table = self._at(home, pin, hidden)
                 if self._has_kept(table):
@@ -163,7 +162,8 @@ class LanceReader:
 
     def dataset(self, location: Path, version: int, manifest: Path) -> Any:
         """Return Lance's handle of the version whose manifest is at a path; nothing is checked."""
-        catalog = StagedCatalog(location, self._files, {version: manifest})
+        options = None if self._data.reach is None else self._data.reach.storage_options
+        catalog = StagedCatalog(location, self._files, {version: manifest}, options)
         return open_newest(catalog, self._caches.session(location, version, manifest))
 
     def _hidden(self, pin: Pin) -> HiddenRows:

@@ -104,17 +104,19 @@ def ranked(found: pa.Table, ids: RowIds, rows: int) -> Ranked:
 
 
 def totals(
-    paths: Iterable[str], has: Callable[[np.ndarray], np.ndarray] | None = None
+    paths: Iterable[str],
+    opened: Callable[[str], Any],
+    has: Callable[[np.ndarray], np.ndarray] | None = None,
 ) -> TextTotals:
     """Return the rows and words of the segments with some files.
 
-    `has` says of some row ids which count; None: all, also those of rows that are gone.
+    `opened` opens a file. `has` says of some row ids which count; None: all, also those of rows
+    that are gone.
     """
-    lance = importlib.import_module("lance.file")
     texts, words = 0, 0
     for path in paths:
         if path.endswith(_DOCS):
-            reader = lance.LanceFileReader(path)
+            reader = opened(path)
             if has is None:
                 texts += reader.num_rows()
                 words += int(reader.metadata().schema.metadata[b"total_tokens"])

@@ -13,10 +13,8 @@ covers, or that are gone, have no position (-1).
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import msgspec
@@ -24,9 +22,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from siltstone.storage.lance.files.errors import translated
+from siltstone.storage.lance.files.dataset_files import DatasetFiles
 from siltstone.storage.lance.files.parts import Part
-from siltstone.storage.lance.files.point_reads import PartSessions
 from siltstone.storage.lance.files.row_addresses import OFFSET_BITS
 from siltstone.storage.tables.tables import PinnedTable
 from siltstone.storage.tables.values import Segment, Span
@@ -58,23 +55,29 @@ class LanceValueRun:
     """See `tables.ValueRun`; immutable, threads may share it.
 
     Args:
-        where: The folder of the table, for errors.
+        data: Reads the files of the folder of the table.
+        folder: That folder.
         lookup: What the segment says of its pages.
         opened: Returns the open file of the values.
         parts: The parts that it is asked for; one at least.
     """
 
     def __init__(
-        self, where: Path, lookup: Lookup, opened: Callable[[], Any], parts: Iterable[Part]
+        self,
+        data: DatasetFiles,
+        folder: str,
+        lookup: Lookup,
+        opened: Callable[[], Any],
+        parts: Iterable[Part],
     ) -> None:
         self.rows, self.nulls = lookup.rows - lookup.nulls, lookup.nulls
-        self._where, self._lookup, self._opened = where, lookup, opened
+        self._data, self._folder, self._lookup, self._opened = data, folder, lookup, opened
         numbers = sorted((part.number, part.start) for part in parts)
         self._numbers, self._starts = np.array(numbers, np.int64).T
 
     def read(self, first: int, end: int) -> tuple[pa.Array, np.ndarray]:
         """See `tables.ValueRun.read`."""
-        with translated(self._where, is_reading=True):
+        with self._data.reading(self._folder):
             found = self._opened().read_range(self._lookup.nulls + first, end - first).to_table()
         address = found.column("ids").to_numpy().view(np.int64)
         number = address >> OFFSET_BITS
@@ -96,12 +99,12 @@ class LanceValueRun:
 class ValueRuns:
     """Opens the runs of one version. Its open files are among the sessions of the store."""
 
-    def __init__(self, where: Path, sessions: PartSessions) -> None:
-        self._where, self._sessions, self._owner = where, sessions, next(_owners)
+    def __init__(self, data: DatasetFiles, folder: str) -> None:
+        self._data, self._folder, self._owner = data, folder, next(_owners)
 
     def __del__(self) -> None:
         """Close the files: vacuum may have deleted them, and their space is not free before."""
-        self._sessions.forget(self._owner)
+        self._data.sessions.forget(self._owner)
 
     def open(
         self, table: PinnedTable, segments: Sequence[Segment], parts: Iterable[Part], paths: Paths
@@ -118,19 +121,19 @@ class ValueRuns:
         runs: list[LanceValueRun] = []
         for number, segment in enumerate(segments):
             mine = {path.rpartition("/")[2]: path for path in paths if segment.id in path}
-            with translated(self._where, is_reading=True):
-                lookup = _lookup(mine)
+            with self._data.reading(self._folder):
+                lookup = _lookup(mine, self._data.opened_file)
             if lookup is None:
                 return None
             opened = self._opener(number, mine[_DATA])
             covered = [by_span[span] for span in segment.covered]
-            runs.append(LanceValueRun(self._where, lookup, opened, covered))
+            runs.append(LanceValueRun(self._data, self._folder, lookup, opened, covered))
         column = segments[0].columns[0]
         return runs if all(_is_of(run, table, column) for run in runs) else None
 
     def _opener(self, number: int, path: str) -> Callable[[], Any]:
         key = self._owner, number, (path,)
-        return lambda: self._sessions.get(key, lambda: _file(path))
+        return lambda: self._data.sessions.get(key, lambda: self._data.opened_file(path))
 
 
 def _is_of(run: LanceValueRun, table: PinnedTable, column: str) -> bool:
@@ -143,15 +146,11 @@ def _is_of(run: LanceValueRun, table: PinnedTable, column: str) -> bool:
     return values.filter(pa.array(is_there)).equals(found)
 
 
-def _file(path: str) -> Any:
-    return importlib.import_module("lance.file").LanceFileReader(path)
-
-
-def _lookup(paths: Mapping[str, str]) -> Lookup | None:
+def _lookup(paths: Mapping[str, str], opened: Callable[[str], Any]) -> Lookup | None:
     """Return what a segment with some files, by their names, says of its pages."""
     if not {_DATA, _LOOKUP} <= set(paths):
         return None
-    data, pages = _file(paths[_DATA]), _file(paths[_LOOKUP])
+    data, pages = opened(paths[_DATA]), opened(paths[_LOOKUP])
     metadata = pages.metadata().schema.metadata or {}
     rows, page_rows = data.num_rows(), int(metadata.get(b"batch_size", 0))
     is_known = (
