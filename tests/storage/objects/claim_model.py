@@ -35,9 +35,9 @@ DEFECTS = {
     "the fence goes behind a hole": 1,
     "ends at an older fence": 2,
     "the floor has no epoch": 2,
-    "the floor is read before the claim": 2,
     "no second look at claims": 2,
     "no second look at the floor": 1,
+    "the floor may rise": 2,
 }
 """Each with the number of claimers that it takes."""
 
@@ -58,13 +58,15 @@ class Owner(NamedTuple):
 
 
 class Claimer(NamedTuple):
-    """`at`: the next object. `step`: early (by a defect alone), idle, floor, walk, claims, look,
-    begin, owner, lost.
+    """`at`: the next object; `start`: the floor that was read.
+
+    `step`: idle, floor, walk, claims, look, begin, owner, lost.
     """
 
     step: str = "idle"
     epoch: int = 0
     at: Where = (0, 0)
+    start: Where = (0, 0)
     is_barred: bool = False
     found: frozenset[Where] = frozenset()
 
@@ -99,12 +101,11 @@ class State(NamedTuple):
 Step = tuple[str, State]
 
 
-def beginning(claimers: int, frames: int, defect: str = "") -> State:
+def beginning(claimers: int, frames: int) -> State:
     """Return the log of an owner with epoch 1 that has `frames` to put."""
     owner = Owner(epoch=1, first=1, next=1, left=frames, acknowledged=0, may_retry=True)
-    step = "early" if defect == "the floor is read before the claim" else "idle"
-    waiting = tuple(Claimer(step) for _ in range(claimers))
-    return State(frozenset(), 1, (1, 1), frozenset(), (owner,), waiting, records=1)
+    idle = tuple(Claimer() for _ in range(claimers))
+    return State(frozenset(), 1, (1, 1), frozenset(), (owner,), idle, records=1)
 
 
 def steps(state: State, defect: str) -> Iterator[Step]:
@@ -170,7 +171,6 @@ def _published(state: State, owner: Owner) -> State:
 def _claimer_steps(state: State, index: int, defect: str) -> Iterator[Step]:
     claimer = state.claimers[index]
     steps_of: dict[str, Callable[[State, int, Claimer, str], Iterator[Step]]] = {
-        "early": _reads_floor,
         "idle": _claims,
         "floor": _reads_floor,
         "walk": _walks,
@@ -182,19 +182,19 @@ def _claimer_steps(state: State, index: int, defect: str) -> Iterator[Step]:
         yield from steps_of[claimer.step](state, index, claimer, defect)
 
 
-def _claims(state: State, index: int, claimer: Claimer, defect: str) -> Iterator[Step]:
+def _claims(state: State, index: int, claimer: Claimer, _: str) -> Iterator[Step]:
     claimed = claimer._replace(step="floor", epoch=state.claimed + 1)
-    if defect == "the floor is read before the claim":
-        claimed = claimed._replace(step="walk")
     after = state._replace(claimed=claimed.epoch)
     yield f"claim {claimed.epoch}", after.with_claimer(index, claimed)
 
 
 def _reads_floor(state: State, index: int, claimer: Claimer, defect: str) -> Iterator[Step]:
-    step = "idle" if claimer.step == "early" else "walk"
-    floor = (1, state.floor[1]) if defect == "the floor has no epoch" else state.floor
-    read = claimer._replace(step=step, at=floor)
+    read = claimer._replace(step="walk", at=_seen_floor(state, defect), start=state.floor)
     yield f"{claimer.epoch} reads the floor", state.with_claimer(index, read)
+
+
+def _seen_floor(state: State, defect: str) -> Where:
+    return (1, state.floor[1]) if defect == "the floor has no epoch" else state.floor
 
 
 def _walks(state: State, index: int, claimer: Claimer, defect: str) -> Iterator[Step]:
@@ -247,10 +247,13 @@ def _looks_at_claims(state: State, index: int, claimer: Claimer, defect: str) ->
 
 
 def _looks_at_floor(state: State, index: int, claimer: Claimer, defect: str) -> Iterator[Step]:
-    if state.floor[1] < claimer.at[1] or defect == "no second look at the floor":
+    is_same = state.floor == claimer.start
+    if defect == "the floor may rise":  # the fence is not below it: that is not enough
+        is_same = state.floor[1] < claimer.at[1]
+    if is_same or defect == "no second look at the floor":
         yield "sure", state.with_claimer(index, claimer._replace(step="begin"))
     else:
-        anew = claimer._replace(step="walk", at=state.floor, found=frozenset(), is_barred=False)
+        anew = Claimer("walk", claimer.epoch, at=_seen_floor(state, defect), start=state.floor)
         yield f"{claimer.epoch} walks anew", state.with_claimer(index, anew)
 
 
@@ -288,7 +291,7 @@ def explored(claimers: int, frames: int, defect: str = "") -> tuple[int, str]:
 
     That is the first one found, with the steps that lead there; empty: all are right.
     """
-    first = beginning(claimers, frames, defect)
+    first = beginning(claimers, frames)
     seen: dict[State, Step | None] = {first: None}
     left = [first]
     while left:

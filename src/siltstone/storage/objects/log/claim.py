@@ -2,8 +2,7 @@
 
     claim of the next epoch, put if absent: one winner ─▶ read the newest record: the floor ─▶ walk
     from there ─▶ fence at the first number that is absent ─▶ *second look*: there is no later
-    claim, and the fence is not below the floor ─▶ the frames up to the fence are the log; ours go
-    on behind it
+    claim, and no other floor ─▶ the frames up to the fence are the log; ours go on behind it
 
     the number was taken meanwhile: its owner still writes ─▶ once, a *barrier*: a fence ahead of
     it, where it stops at the latest ─▶ walk on
@@ -56,16 +55,16 @@ def take_over(log: ObjectLog, floor: Callable[[], Place], token: bytes) -> Taken
         UnavailableError: The server does not answer, or refuses.
     """
     epoch = _claim(log, floor(), token)
-    start = floor()  # read behind the claim: who claimed before may have left a fence below it
+    start = floor()
     for _ in range(ATTEMPTS_MAX):
         with walking(log, start) as walk:
             frames = _to_the_end(log, walk, epoch, token)
         end = walk.at
         _refuse_later_claim(log, epoch)
         newest = floor()
-        if newest.number < end.number:
+        if newest == start:
             return TakenOver(epoch, frames, LogWriter(log, end, walk.previous, token))
-        start = newest  # the log was retired below our eyes, and our fence is nowhere
+        start = newest  # the log was retired before our eyes: we may have left it, and not see it
     raise BusyError(f"{log.objects.url}: {ATTEMPTS_MAX} records came faster than the log was read")
 
 
