@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from siltstone.arguments import flag_of
+from siltstone.bucket_url import BucketUrl, is_bucket_url
 from siltstone.choices import IndexKind, IndexOptions
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.read.moment import time_us_of
@@ -43,7 +44,6 @@ from siltstone.open.parts import Owner
 from siltstone.options import Options, StoreOptions, resolve
 from siltstone.paths import root_of
 from siltstone.storage.manifest.ownership import recovered_epoch
-from siltstone.storage.objects.bucket_url import BucketUrl, is_bucket_url
 from siltstone.storage.wal.reserve import Reserve
 
 if TYPE_CHECKING:
@@ -554,6 +554,8 @@ def mirror_store(
     *,
     storage_options: Mapping[str, str] | None = None,
     trust_conditional_puts: bool = False,
+    take: bool = False,
+    adopt: bool = False,
     on_progress: Progress | None = None,
     **options: Unpack[StoreOptions],
 ) -> Mirrored:
@@ -570,6 +572,8 @@ def mirror_store(
             or pickled.
         trust_conditional_puts: The server puts an object that must be absent atomically, though
             siltstone does not know it.
+        take: Take the claim of a mirror on another machine, or of another directory, which is gone.
+        adopt: Go on with the mirror from which this store was restored, if nothing did since.
         on_progress: Called with the last file, the bytes done, and the bytes to send.
         options: As for `connect`.
 
@@ -577,7 +581,7 @@ def mirror_store(
         RequestError: No store; no such bucket; the prefix has something else, the mirror of another
             store, or records of another copy of this one.
         CorruptionError: A file of the store is damaged, and named; or a record of the mirror.
-        BusyError: Another mirror of the store is running.
+        BusyError: Another mirror is running: of this store here, or one that claimed the bucket.
         UnavailableError: The server does not answer or refuses, or obstore is not installed.
     """
     from siltstone.open.buckets import mirror  # noqa: PLC0415 - few have one
@@ -587,6 +591,8 @@ def mirror_store(
         url,
         settings=storage_options,
         is_trusted=trust_conditional_puts,
+        take=take,
+        adopt=adopt,
         on_progress=on_progress,
     )
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from siltstone.errors import SiltstoneError
-from siltstone.maintenance.backup.bucket import Bucket
+from siltstone.storage.bucket.bucket import Bucket
 from tests.maintenance.mirrors import (
     Content,
     at,

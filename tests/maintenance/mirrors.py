@@ -34,10 +34,14 @@ def objects_of(server: BucketServer) -> Objects:
     return Objects(server, "tests", lambda: float(next(ticks)), lambda _: None)
 
 
-def mirrored(root: Path, server: BucketServer) -> Mirrored:
-    """Mirror the store at `root`, as a process of its own would."""
+def mirrorer(root: Path, server: BucketServer) -> Mirrorer:
     site = Site.of(root, RealFiles(), TABLES)
-    return Mirrorer(site, objects_of(server), lambda _: "simulated").run()
+    return Mirrorer(site, objects_of(server), lambda _: "simulated")
+
+
+def mirrored(root: Path, server: BucketServer, **choice: bool) -> Mirrored:
+    """Mirror the store at `root`, as a process of its own would."""
+    return mirrorer(root, server).run(**choice)
 
 
 def restored(server: BucketServer, target: Path, **choice: Any) -> Restored:

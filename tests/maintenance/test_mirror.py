@@ -16,8 +16,8 @@ from siltstone.errors import (
     UnsupportedFormatError,
 )
 from siltstone.formats import bucket as formats
-from siltstone.maintenance.backup.bucket import Bucket
 from siltstone.maintenance.backup.sent_records import SentRecords
+from siltstone.storage.bucket.bucket import Bucket
 from siltstone.storage.files.files import RealFiles
 from siltstone.storage.manifest.manifest_store import ManifestStore
 from tests.maintenance.mirrors import at, content, go_on, lived, mirrored, objects_of, restored
@@ -77,17 +77,17 @@ def test_the_next_mirror_sends_only_what_is_missing_and_the_same_one_nothing(db,
     server = at(bucket)
     same = mirrored(db.path, server)
     assert (same.record, same.uploaded, same.files) == (first.record, 0, first.files)
-    assert same.requests == 2 + pages(bucket)  # list, STORE, the newest record
+    assert same.requests == 2 + pages(bucket)  # STORE, list, the newest record
     assert not [each for each in server.trace if each.startswith("put")]
     go_on(db, 1)
     server, before = at(bucket), SimBucket(dict(bucket.objects))
     more = mirrored(db.path, server)
     assert more.record == 2
     puts = [each for each in server.trace if each.startswith("put")]
-    assert len(puts) == more.uploaded + 1
-    assert puts[-1] == f"put {formats.record_key(2)}"
-    assert more.uploaded < first.uploaded
-    assert more.requests == 2 + pages(before) + more.uploaded + 1
+    claim, *files, record, end = puts
+    assert (claim, record, end) == ("put STORE", f"put {formats.record_key(2)}", "put STORE")
+    assert len(files) == more.uploaded < first.uploaded
+    assert more.requests == 2 + pages(before) + 1 + more.uploaded + 2  # claim, files, record, FLOOR
 
 
 def test_a_store_that_was_only_opened_since_has_nothing_new(db, bucket, tmp_path):
@@ -106,9 +106,9 @@ def test_the_record_is_put_behind_all_its_files(db, bucket):
     server = at(bucket)
     mirrored(db.path, server)
     puts = [each.removeprefix("put ") for each in server.trace if each.startswith("put")]
-    assert puts[0] == formats.MARK
-    assert puts[-1] == formats.record_key(1)
-    assert formats.record_key(1) not in puts[:-1]
+    assert puts[0] == puts[-1] == formats.MARK
+    assert puts[-2] == formats.record_key(1)
+    assert formats.record_key(1) not in puts[:-2]
 
 
 def test_the_chain_of_a_bucket_has_no_gap_whatever_records_the_store_skipped(db, bucket, tmp_path):
@@ -240,11 +240,15 @@ def test_of_two_copies_that_race_one_is_mirrored_and_the_other_hears_it(db, buck
 
         def put(self, key: str, data: bytes, *, is_new: bool = False, etag: str | None = None):
             if key == formats.record_key(2):
-                mirrored(tmp_path / "copy", at(bucket))
+                with pytest.raises(BusyError, match="claimed by the mirror of process"):
+                    mirrored(tmp_path / "copy", at(bucket))
+                mirrored(tmp_path / "copy", at(bucket), take=True)
             return super().put(key, data, is_new=is_new, etag=etag)
 
-    with pytest.raises(RequestError, match="diverged at record 2"):
+    with pytest.raises(RequestError, match="was taken by another mirror, which ended; this"):
         mirrored(tmp_path / "s", Overtaken(bucket, below="shop/"))
+    with pytest.raises(RequestError, match="diverged at record 2"):
+        mirrored(tmp_path / "s", at(bucket))
     assert mirrored(tmp_path / "copy", at(bucket)).record == 2
     assert Bucket(objects_of(at(bucket))).numbers() == [1, 2]
 

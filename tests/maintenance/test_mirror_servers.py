@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import siltstone as st
+from siltstone.bucket_url import BucketUrl
 from siltstone.errors import CorruptionError
-from siltstone.storage.objects.bucket_url import BucketUrl
 from siltstone.storage.objects.obstore_server import ObstoreServer
 from siltstone.storage.objects.server import PART_BYTES, BucketServer
 from tests.maintenance.mirrors import at, content, go_on, lived, mirrored, restored

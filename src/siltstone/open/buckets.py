@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from siltstone.arguments import flag_of
+from siltstone.bucket_url import BucketUrl
 from siltstone.errors import RequestError
 from siltstone.maintenance.backup.backup import Progress
 from siltstone.maintenance.backup.mirror import Mirrored, Mirrorer
 from siltstone.maintenance.backup.mirror_restore import MirrorRestorer
 from siltstone.maintenance.backup.restore import Restored
 from siltstone.open.environment import Env
-from siltstone.storage.objects.bucket_url import BucketUrl
 from siltstone.storage.objects.objects import Objects
 from siltstone.storage.objects.obstore_server import ObstoreServer
 from siltstone.storage.objects.probe import probe, require_known
@@ -29,10 +29,13 @@ def mirror(
     *,
     settings: Mapping[str, str] | None = None,
     is_trusted: bool = False,
+    take: bool = False,
+    adopt: bool = False,
     on_progress: Progress | None = None,
 ) -> Mirrored:
     """Mirror the newest record of a store; see `admin.mirror_store`."""
     place = BucketUrl.of(url)
+    taken = {"take": flag_of("take", take), "adopt": flag_of("adopt", adopt)}
     server = ObstoreServer(place, _settings_of(settings))
     trusted = flag_of("trust_conditional_puts", is_trusted)
 
@@ -41,7 +44,7 @@ def mirror(
         probe(objects, site.new_token(), time.time)
         return name
 
-    return Mirrorer(site, Objects(server, "mirror"), ask).run(on_progress=on_progress)
+    return Mirrorer(site, Objects(server, "mirror"), ask).run(on_progress=on_progress, **taken)
 
 
 def restore_mirror(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from siltstone.storage.objects.bucket_url import BucketUrl
+from siltstone.bucket_url import BucketUrl
 from siltstone.storage.objects.obstore_server import ObstoreServer
 from siltstone.storage.objects.server import BucketServer
 from tests.nightly import by_day

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from siltstone.bucket_url import BucketUrl, is_bucket_url
 from siltstone.errors import RequestError
-from siltstone.storage.objects.bucket_url import BucketUrl, is_bucket_url
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ from threading import Thread
 
 import pytest
 
+from siltstone.bucket_url import BucketUrl
 from siltstone.errors import RequestError, SiltstoneError, UnavailableError
 from siltstone.storage.objects import obstore_server
-from siltstone.storage.objects.bucket_url import BucketUrl
 from siltstone.storage.objects.objects import Objects
 from siltstone.storage.objects.obstore_server import ObstoreServer
 from siltstone.storage.objects.probe import probe, require_known

@@ -88,6 +88,12 @@ def mirror(
             help="Use a server that siltstone does not know; see docs/operating.md.",
         ),
     ] = False,
+    take: Annotated[
+        bool, typer.Option("--take", help="Take the claim of a mirror elsewhere, which is gone.")
+    ] = False,
+    adopt: Annotated[
+        bool, typer.Option("--adopt", help="Go on with the mirror this store was restored from.")
+    ] = False,
     *,
     form: Form,
     quiet: Quiet = False,
@@ -103,7 +109,12 @@ def mirror(
     _settle(db)
     with progress_bar("mirror", quiet=quiet) as told:
         made = mirror_store(
-            db.uri, url, trust_conditional_puts=trust_conditional_puts, on_progress=told
+            db.uri,
+            url,
+            trust_conditional_puts=trust_conditional_puts,
+            take=take,
+            adopt=adopt,
+            on_progress=told,
         )
     for name in made.lost_tags:
         note(f"the mirror has the tag {name!r}, but the store can no longer read its seq")

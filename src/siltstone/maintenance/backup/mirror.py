@@ -1,52 +1,47 @@
-"""Mirror: one record of a store, with all its files, as the newest record of a bucket.
+"""Mirror: records of a store, with all their files, as the chain of a bucket.
 
-    lease the newest record ─▶ list the bucket ─▶ STORE (first time: probe, put if absent) ─▶ is its
-    newest record one of ours? ─▶ upload the files that are missing, each checked, side by side ─▶
-    note the record in `mirrors/` ─▶ put the bucket's next record if absent: the commit point
+    lease the newest record ─▶ STORE, then the list of the bucket: is its newest record one of ours?
+    ─▶ claim (`claim.py`) ─▶ upload the files that are missing (`upload.py`) ─▶ note the record in
+    `mirrors/` ─▶ put the bucket's next record if absent: the commit point ─▶ FLOOR: is it kept?
 
-A file of a store is written once, under a name that no other ever has, and an object is put whole
-or not at all. So one with the key and the size is the file, and what was uploaded before a crash
-serves the next run: a first run, the next one and one a week later are the same code. Without the
-record, all of it is garbage. Two mirrors of one store meet at the commit point: one loses, looks
-whose record won, and puts its own above it.
+What was uploaded before a crash serves the next run: a first run, the next one and one a week later
+are the same code. Without the record, all of it is garbage. A mirror that goes on (`following.py`)
+knows what the bucket has, and neither lists nor claims again.
 
-What the log alone has is not in the bucket. Nothing is ever deleted there yet.
+A mirror whose claim was taken may sleep and go on. It put nothing above a record of the new epoch:
+its own number is taken, or was deleted with all others that FLOOR gives up, which it reads after
+its put. Then it ends. What the log alone has is not in the bucket.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass
-from functools import partial
-from pathlib import Path
+from collections.abc import Callable, Generator, Mapping
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
 
 import msgspec
-import xxhash
 
 from siltstone.errors import BusyError, CorruptionError, RequestError
 from siltstone.formats import bucket as formats
-from siltstone.formats import manifest
-from siltstone.formats.backup import BackupFile
-from siltstone.formats.bucket import BucketMark, BucketRecord
-from siltstone.formats.inventory import InventoryFile
-from siltstone.formats.manifest import Record, pins_of
-from siltstone.maintenance.backup.backup import (
-    Progress,
-    islands_of,
-    newest_with_log,
-    tags_of,
+from siltstone.formats.bucket import BucketRecord
+from siltstone.formats.manifest import Record
+from siltstone.maintenance.backup.backup import Progress
+from siltstone.maintenance.backup.claim import (
+    Claims,
+    FoundMark,
+    missing_mark,
+    require_nothing_else,
+    require_of,
 )
-from siltstone.maintenance.backup.bucket import Bucket, numbers_in
+from siltstone.maintenance.backup.leased_records import LeasedRecords, lease
 from siltstone.maintenance.backup.sent_records import SentRecords
-from siltstone.maintenance.gc.sweep import distinct
-from siltstone.storage.files.copying import require_same
-from siltstone.storage.files.files import Files, refusals
-from siltstone.storage.objects.objects import Objects, Taken, side_by_side
-from siltstone.storage.objects.server import PART_BYTES, Streamed
+from siltstone.maintenance.backup.upload import Uploaded, Uploader
+from siltstone.maintenance.gc.sweep import go_on
+from siltstone.storage.bucket.bucket import Bucket, numbers_in
+from siltstone.storage.files.files import refusals
+from siltstone.storage.objects.objects import Objects, Taken
 from siltstone.storage.site import Site, held
-from siltstone.storage.tables.kept_names import place
 
 ATTEMPTS_MAX = 16
 _LEFT_BY_A_PROBE = ("probe/", "now/")
@@ -86,184 +81,192 @@ class Mirrored:
 
 
 @dataclass(frozen=True, slots=True)
-class _LeasedRecords:
-    """What is copied: a leased record, and those of tags; the log has `behind` commits more."""
+class _Seen:
+    """A bucket as it was looked at: whose it is, its newest record, the objects that matter now."""
 
-    record: Record
-    islands: tuple[Record, ...]
-    lost_tags: tuple[str, ...]
-    behind: int
-    files: tuple[InventoryFile, ...]
+    mark: FoundMark | None
+    newest: BucketRecord | None = None
+    there: Mapping[str, int] = field(default_factory=dict)
 
-    @property
-    def island_files(self) -> tuple[tuple[BackupFile, bytes], ...]:
-        encoded = [(formats.island_key(each), manifest.encode(each)) for each in self.islands]
-        return tuple(
-            (BackupFile(key, len(data), xxhash.xxh3_64_hexdigest(data)), data)
-            for key, data in encoded
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class _Uploaded:
-    files: int
-    nbytes: int
+    def lacks(self, source: LeasedRecords) -> bool:
+        """Say whether a source is not yet in the bucket as its newest record, with all files."""
+        if self.newest is None or not has_all_of(self.newest.record, source.record):
+            return True
+        return any(self.there.get(key) != size for key, size in source.sizes.items())
 
 
 class Mirrorer:
-    """Mirrors the store of a site. `probe` is asked before the first put, and names the server."""
+    """Mirrors the store of a site. `probe` is asked before the first put, and names the server.
 
-    def __init__(self, site: Site, objects: Objects, probe: Callable[[Objects], str]) -> None:
-        self.site = site
-        self._bucket, self._objects, self._probe = Bucket(objects), objects, probe
-        self._files, self._root = site.files, site.root
-        self._sent = SentRecords(site.files, site.root, objects.url)
+    `step` is called between any two steps; what it raises ends the mirror there, and the next one
+    goes on.
+    """
+
+    def __init__(
+        self,
+        site: Site,
+        objects: Objects,
+        probe: Callable[[Objects], str],
+        *,
+        step: Callable[[], object] = go_on,
+    ) -> None:
+        self.site, self.step = site, step
+        self.bucket, self.objects = Bucket(objects), objects
+        self.claims = Claims(site, objects, probe)
+        self.sent = SentRecords(site.files, site.root, objects.url)
+        self.uploader = Uploader(site.files, site.root, objects, step)
 
     @held
-    def run(self, *, on_progress: Progress | None = None) -> Mirrored:
+    def run(
+        self,
+        *,
+        take: bool = False,
+        adopt: bool = False,
+        on_progress: Progress | None = None,
+    ) -> Mirrored:
         """Have the newest record and its files in the bucket; nothing is put that is there.
 
         Args:
+            take: Take the claim of a mirror elsewhere, which is gone.
+            adopt: Go on with the mirror that this store was restored from.
             on_progress: See `backup.Progress`.
 
         Raises:
             RequestError: The bucket has the mirror of another store, or something else; or a record
                 that this store does not know, as after one of two copies of it was mirrored.
             CorruptionError: A file of the store is damaged, and named; or a record of the bucket.
-            BusyError: Another mirror is running, or others won every race.
+            BusyError: Another mirror is running, or has claimed the bucket; or others won every
+                race.
             UnavailableError: The server refuses, or does not answer. The record may be there.
             ReplacedError: Another store is at the path by now, or none.
         """
-        say = on_progress or (lambda _what, _done, _all: None)
-        with refusals(f"no mirror at {self._objects.url}"), ExitStack() as held:
-            source = self._source(held)
-            there = self._look(source.record.store_id)
-            held.enter_context(self._sent.locked())
-            if formats.MARK not in there:
-                self._take(source.record.store_id, there)
-            return self._publish(source, there, say)
+        with refusals(f"no mirror at {self.objects.url}"), ExitStack() as held:
+            source = lease(self.site, held, with_log=True)
+            seen = self._look(source, adopt=adopt)
+            if seen.newest is not None and not (adopt or seen.lacks(source)):
+                self._note(seen.newest)
+                return self._result(seen.newest, source, Uploaded())
+            session = held.enter_context(self.session(source, seen, take=take, adopt=adopt))
+            return session.publish(source, on_progress or (lambda _what, _done, _all: None))
 
-    def _source(self, held: ExitStack) -> _LeasedRecords:
-        record, lease, frames = newest_with_log(self._files, self._root, self.site.manifests)
-        held.enter_context(lease)
-        islands, lost = islands_of(self.site.manifests, record, tags_of(record, ()), held)
-        pins = distinct(pin for each in (record, *islands) for pin in pins_of(each)).values()
-        reader = self.site.tables.reader
-        files = {file.path: file for pin in pins for file in reader.files(pin)}
-        behind = frames[-1].last_seq - record.flushed_seq if frames else 0
-        return _LeasedRecords(record, islands, lost, behind, tuple(files.values()))
+    @contextlib.contextmanager
+    def session(
+        self,
+        source: LeasedRecords,
+        seen: _Seen | None = None,
+        *,
+        take: bool = False,
+        adopt: bool = False,
+    ) -> Generator[MirrorSession]:
+        """Claim the bucket, look at it, and let the claim go at the end.
 
-    def _look(self, store_id: str) -> dict[str, int]:
-        """Return the objects of the prefix and their sizes, if it is empty or of this store."""
-        there = {head.key: head.size for head in self._objects.list_after("")}
-        if formats.MARK in there:
-            self._require_mark(store_id)
-            return there
-        foreign = [key for key in there if not key.startswith(_LEFT_BY_A_PROBE)]
-        if foreign:
-            url = self._objects.url
-            raise RequestError(f"{url} is neither empty nor a mirror: it has {min(foreign)!r}")
-        return there
+        Raises:
+            SiltstoneError: As `run`.
+        """
+        with self.sent.locked():
+            claimed, seen = self._claimed(source, seen, take=take, adopt=adopt)
+            try:
+                yield MirrorSession(self, claimed, seen)
+            finally:
+                self.claims.end(claimed)
 
-    def _take(self, store_id: str, there: Mapping[str, int]) -> None:
-        """Mark the prefix as of this store, once the server has shown what it can."""
-        server = self._probe(self._objects)
-        mark = BucketMark(store_id, self.site.new_token(), self.site.now_us(), server)
-        self._objects.put_new(formats.MARK, formats.encode_mark(mark))
-        self._require_mark(store_id)
-        self._objects.of("probe").delete(there)
-
-    def _require_mark(self, store_id: str) -> None:
-        found, url = self._bucket.mark(), self._objects.url
-        if found is None:
-            raise CorruptionError(self._bucket.key_url(formats.MARK), None, "the object is missing")
-        if found.store_id != store_id:
-            raise RequestError(
-                f"{url} has the mirror of store {found.store_id}, and {self._root} is store"
-                f" {store_id}: choose another prefix"
-            )
-
-    def _publish(self, source: _LeasedRecords, there: Mapping[str, int], say: Progress) -> Mirrored:
-        uploaded: _Uploaded | None = None
-        numbers = numbers_in(list(there))
+    def _claimed(
+        self, source: LeasedRecords, seen: _Seen | None, *, take: bool, adopt: bool
+    ) -> tuple[FoundMark, _Seen]:
         for _ in range(ATTEMPTS_MAX):
-            newest = self._bucket.read(numbers[-1]) if numbers else None
-            if newest is not None:
-                self._require_ours(newest, source.record)
-            if uploaded is None:
-                uploaded = self._upload(source, there, say)
-            if newest is not None and has_all_of(newest.record, source.record):
-                return self._result(newest, source, uploaded)
-            made = self._put_record(source, newest.number + 1 if newest is not None else 1)
-            if made is not None:
-                return self._result(made, source, uploaded)
-            numbers = self._bucket.numbers()
-        raise BusyError(f"{self._objects.url}: {ATTEMPTS_MAX} publishes lost their race; try again")
+            seen = seen or self._look(source, adopt=adopt)
+            if seen.mark is not None:
+                self.claims.require_free(seen.mark, is_taken=take)
+            claimed = self.claims.claim(source.record.store_id, seen.mark)
+            if claimed is not None:
+                if seen.mark is None:
+                    self._clear()
+                return claimed, seen
+            seen = None  # another one claimed it since it was looked at
+        raise BusyError(f"{self.objects.url}: {ATTEMPTS_MAX} claims lost their race; try again")
 
-    def _require_ours(self, newest: BucketRecord, ours: Record) -> None:
+    def _clear(self) -> None:
+        """Delete what a probe left that did not end."""
+        probed = self.objects.of("probe")
+        for prefix in _LEFT_BY_A_PROBE:
+            probed.delete([head.key for head in probed.list_after(prefix)])
+
+    def _look(self, source: LeasedRecords, *, adopt: bool) -> _Seen:
+        """Look at the bucket: STORE first, so that a claim finds whether the rest still holds."""
+        url, store_id = self.objects.url, source.record.store_id
+        mark = self.claims.look()
+        there, numbers = self._listed(source, is_new=mark is None)
+        if mark is None:
+            if formats.MARK in there:
+                raise BusyError(f"{url}: another mirror began just now; try again")
+            return _Seen(None)
+        if formats.MARK not in there:
+            raise missing_mark(self.bucket.key_url(formats.MARK))
+        newest = self.bucket.read(numbers[-1]) if numbers else None
+        if adopt and mark.mark.store_id != store_id:
+            self._require_origin(newest)
+        else:
+            require_of(url, mark, store_id, self.site.root)
+        if newest is not None:
+            self.require_ours(newest, source.record)
+        return _Seen(mark, newest, there)
+
+    def _listed(self, source: LeasedRecords, *, is_new: bool) -> tuple[dict[str, int], list[int]]:
+        """Return the sizes of the objects that a source needs, and the numbers of the records."""
+        needed = source.sizes
+        there: dict[str, int] = {}
+        records = list[str]()
+        for head in self.objects.list_after(""):
+            if head.key in needed or head.key == formats.MARK:
+                there[head.key] = head.size
+            elif head.key.startswith(formats.RECORDS):
+                records.append(head.key)
+            elif is_new:
+                require_nothing_else(self.objects.url, [head.key], _LEFT_BY_A_PROBE)
+        if is_new and formats.MARK not in there:
+            require_nothing_else(self.objects.url, [*there, *records], _LEFT_BY_A_PROBE)
+        return there, numbers_in(records)
+
+    def require_ours(self, newest: BucketRecord, ours: Record) -> None:
         """Check that the bucket's newest record is one that this store published.
 
         Two copies of a store share its id, and the one that is mirrored second must not go on.
+
+        Raises:
+            RequestError: It is not.
         """
         number, writer = newest.copied
-        if number <= ours.number and (self._sent.has(newest.copied) or self._wrote(number, writer)):
+        if self.sent.is_origin(newest):
+            return
+        if number <= ours.number and (self.sent.has(newest.copied) or self._wrote(number, writer)):
             return
         raise RequestError(
-            f"{self._objects.url} diverged at record {newest.number}: it is of record {number} by"
-            f" {writer}, at seq {newest.seq}, which {self._root} does not know; another copy of the"
-            " store was mirrored there, or this one was rolled back: choose another prefix"
+            f"{self.objects.url} diverged at record {newest.number}: it is of record {number} by"
+            f" {writer}, at seq {newest.seq}, which {self.site.root} does not know; another copy of"
+            " the store was mirrored there, or this one was rolled back: choose another prefix"
         )
+
+    def _require_origin(self, newest: BucketRecord | None) -> None:
+        if newest is None or not self.sent.is_origin(newest):
+            raise RequestError(
+                f"{self.site.root} was not restored from the newest record of {self.objects.url}:"
+                " only a store that was, and mirrored nothing since, goes on with its mirror;"
+                " restore it again, or choose another prefix"
+            )
 
     def _wrote(self, number: int, writer: str) -> bool:
         with contextlib.suppress(FileNotFoundError, CorruptionError):
             return self.site.manifests.read(number).writer == writer
         return False
 
-    def _put_record(self, source: _LeasedRecords, number: int) -> BucketRecord | None:
-        """Put the next record; None: another one has its number."""
-        islands = tuple(file for file, _ in source.island_files)
-        made = BucketRecord(
-            number=number,
-            writer=self.site.new_token(),
-            time_us=self.site.now_us(),
-            record=source.record,
-            islands=islands,
-            files=len(source.files),
-            nbytes=sum(file.size for file in source.files),
-        )
-        self.site.manifests.require_ours(source.record)
-        self._sent.add(made.copied)
-        done = self._objects.put_new(formats.record_key(number), formats.encode_record(made))
-        if isinstance(done, Taken):
-            return None
-        self._sent.landed(made.copied)
-        return made
+    def _note(self, newest: BucketRecord) -> None:
+        """Note what the bucket has, unless another mirror of this machine notes it now."""
+        with contextlib.suppress(BusyError), self.sent.locked():
+            self.sent.landed(newest)
 
-    def _upload(self, source: _LeasedRecords, there: Mapping[str, int], say: Progress) -> _Uploaded:
-        new = [file for file in source.files if there.get(file.path) != file.size]
-        islands = [each for each in source.island_files if there.get(each[0].path) != each[0].size]
-        total = sum(file.size for file in new) + sum(file.size for file, _ in islands)
-        works = [(file.path, file.size, partial(self._upload_file, file)) for file in new]
-        works += [
-            (file.path, file.size, partial(self._objects.put, file.path, data))
-            for file, data in islands
-        ]
-        done = 0
-        for (path, size, _), _result in side_by_side(lambda work: work[2](), works):
-            done += size
-            say(path, done, total)
-        return _Uploaded(len(works), total)
-
-    def _upload_file(self, file: InventoryFile) -> object:
-        """Put a file whose bytes are those that were written."""
-        parts = partial(checked_parts, self._files, self._root, file)
-        if file.size <= PART_BYTES:
-            return self._objects.put(file.path, b"".join(parts()))
-        return self._objects.put(file.path, Streamed(file.size, parts))
-
-    def _result(self, made: BucketRecord, source: _LeasedRecords, uploaded: _Uploaded) -> Mirrored:
+    def _result(self, made: BucketRecord, source: LeasedRecords, uploaded: Uploaded) -> Mirrored:
         return Mirrored(
-            url=self._objects.url,
+            url=self.objects.url,
             seq=made.seq,
             time_us=made.record.last_time_us,
             record=made.number,
@@ -272,9 +275,77 @@ class Mirrorer:
             nbytes=made.nbytes,
             uploaded=uploaded.files,
             uploaded_bytes=uploaded.nbytes,
-            behind=source.behind,
-            requests=sum(self._objects.counts.by_kind().values()),
+            behind=source.behind or 0,
+            requests=sum(self.objects.counts.by_kind().values()),
             lost_tags=source.lost_tags,
+        )
+
+
+class MirrorSession:
+    """A claimed bucket, of which this one knows what it has. One thread."""
+
+    def __init__(self, mirrorer: Mirrorer, claimed: FoundMark, seen: _Seen) -> None:
+        self._mirrorer, self._bucket = mirrorer, mirrorer.bucket
+        self._objects, self._sent, self._site = mirrorer.objects, mirrorer.sent, mirrorer.site
+        self.epoch = claimed.mark.epoch
+        self.newest, self._there = seen.newest, seen.there
+
+    def publish(self, source: LeasedRecords, say: Progress, *, anyway: bool = False) -> Mirrored:
+        """Have a source in the bucket as its newest record.
+
+        `anyway`: publish a record of this claim, also if it says nothing new.
+
+        Raises:
+            SiltstoneError: As `Mirrorer.run`. RequestError also if the claim was taken.
+        """
+        uploaded: Uploaded | None = None
+        for _ in range(ATTEMPTS_MAX):
+            if self.newest is not None:
+                self._require_held(self.newest)
+                self._mirrorer.require_ours(self.newest, source.record)
+            if uploaded is None:
+                uploaded = self._mirrorer.uploader.run(source, self._there, say)
+                self._there = source.sizes
+            found = self.newest
+            is_said = found is not None and has_all_of(found.record, source.record)
+            if found is None or not is_said or (anyway and found.epoch != self.epoch):
+                found = self._put_record(source, 1 if found is None else found.number + 1)
+            if found is not None:
+                self.newest = found
+                self._sent.landed(found)
+                return self._mirrorer._result(found, source, uploaded)  # noqa: SLF001 - one module
+            self.newest = self._bucket.read(self._bucket.numbers()[-1])
+        raise BusyError(f"{self._objects.url}: {ATTEMPTS_MAX} publishes lost their race; try again")
+
+    def _put_record(self, source: LeasedRecords, number: int) -> BucketRecord | None:
+        """Put the next record; None: another one has its number."""
+        made = BucketRecord(
+            number=number,
+            writer=self._site.new_token(),
+            time_us=self._site.now_us(),
+            record=source.record,
+            islands=tuple(file for file, _ in source.island_files),
+            files=len(source.files),
+            nbytes=source.nbytes,
+            epoch=self.epoch,
+        )
+        self._mirrorer.step()
+        self._site.manifests.require_ours(source.record)
+        self._sent.add(made.copied)
+        done = self._objects.put_new(formats.record_key(number), formats.encode_record(made))
+        if isinstance(done, Taken):
+            return None
+        if not self._bucket.floor().keeps(number):  # it was there, and a vacuum deleted it
+            raise self._fenced()
+        return made
+
+    def _require_held(self, newest: BucketRecord) -> None:
+        if newest.epoch > self.epoch:
+            raise self._fenced()
+
+    def _fenced(self) -> RequestError:
+        return RequestError(
+            f"{self._objects.url} was taken by {self._mirrorer.claims.taken_by()}; this mirror ends"
         )
 
 
@@ -289,25 +360,3 @@ def has_all_of(copied: Record, newest: Record) -> bool:
         wal_floor=newest.wal_floor,
         gc_horizon_us=newest.gc_horizon_us,
     )
-
-
-def checked_parts(files: Files, root: Path, expected: InventoryFile) -> Iterator[bytes]:
-    """Yield the bytes of a file; if they are not those expected, raise before the end.
-
-    Raises:
-        CorruptionError: The file is missing or damaged.
-        UnavailableError: The file system refuses.
-    """
-    path = root / expected.path
-    digest, offset = xxhash.xxh3_64(), 0
-    with refusals(f"{path} cannot be read"):
-        try:
-            file = files.open(place(files, root, expected.path), write=False)
-        except FileNotFoundError as error:
-            raise CorruptionError(path, None, "the file is missing") from error
-        with closing(file):
-            while chunk := file.pread(PART_BYTES, offset):
-                digest.update(chunk)
-                offset += len(chunk)
-                yield chunk
-    require_same(path, (offset, digest.hexdigest()), expected)

@@ -23,10 +23,11 @@ from siltstone.formats.bucket import BucketRecord, record_key
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin, Record, pins_of
 from siltstone.maintenance.backup.backup import Progress
-from siltstone.maintenance.backup.bucket import Bucket
 from siltstone.maintenance.backup.new_store import NewStore, inside, settle
 from siltstone.maintenance.backup.restore import Restored
+from siltstone.maintenance.backup.sent_records import SentRecords
 from siltstone.maintenance.gc.sweep import distinct
+from siltstone.storage.bucket.bucket import Bucket
 from siltstone.storage.files.copying import is_there, require_same
 from siltstone.storage.files.files import Files, discard, refusals
 from siltstone.storage.manifest.manifest_store import RESTORING
@@ -103,6 +104,7 @@ class MirrorRestorer:
         if not self._store.is_made(target, record):
             islands = [self._island(file.path) for file in chosen.islands]
             self._fetch_all(target, [chosen.record, *islands], chosen.nbytes, say)
+            SentRecords(self._files, target, self._objects.url).restored(chosen)
             self._store.make(target, record, islands, ())
         say(name, chosen.nbytes, chosen.nbytes)
         return Restored(

@@ -15,12 +15,13 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import xxhash
 
-from siltstone.errors import BusyError
+from siltstone.errors import BusyError, CorruptionError
 from siltstone.formats import bucket as formats
-from siltstone.formats.bucket import MirroredRecords
-from siltstone.storage.files.files import Files, make_private
+from siltstone.formats.bucket import BucketRecord, MirroredRecords
+from siltstone.storage.files.files import Files, make_private, names_in
 
 DIRECTORY = "mirrors"
 SENT_MAX = 64
@@ -58,21 +59,53 @@ class SentRecords:
         """Note a record, durably, before it is sent."""
         known = self._read().sent
         if copied not in known:
-            found = MirroredRecords(self.url, (*known, copied)[-SENT_MAX:])
+            sent = (*known, copied)[-SENT_MAX:]
+            found = msgspec.structs.replace(self._read(), sent=sent)
             self.files.replace(self._path("json"), formats.encode_sent(found))
 
-    def landed(self, copied: tuple[int, str]) -> None:
+    def landed(self, made: BucketRecord) -> None:
         """Forget all others: the bucket has this one as its newest."""
-        if self._read().sent != (copied,):
-            found = MirroredRecords(self.url, (copied,))
+        found = MirroredRecords(
+            self.url, (made.copied,), made.number, made.seq, made.record.last_time_us
+        )
+        if self._read() != found:
             self.files.replace(self._path("json"), formats.encode_sent(found))
+
+    def owe(self) -> None:
+        """Note that the store ended before its mirror had all of it."""
+        found = msgspec.structs.replace(self._read(), is_owed=True)
+        self.files.replace(self._path("json"), formats.encode_sent(found))
+
+    def restored(self, chosen: BucketRecord) -> None:
+        """Note of which record of the bucket the store was made."""
+        make_private(self.files, self.root / DIRECTORY)
+        found = MirroredRecords(self.url, origin=(chosen.number, chosen.writer))
+        self.files.replace(self._path("json"), formats.encode_sent(found))
+
+    def is_origin(self, record: BucketRecord) -> bool:
+        """Say whether the store was restored from this record, and mirrored none since."""
+        return self._read().origin == (record.number, record.writer)
 
     def _read(self) -> MirroredRecords:
-        path = self._path("json")
-        if not self.files.exists(path):
-            return MirroredRecords(self.url)
-        return formats.decode_sent(self.files.read(path), str(path))
+        return _read(self.files, self._path("json")) or MirroredRecords(self.url)
 
     def _path(self, suffix: str) -> Path:
         name = xxhash.xxh3_64_hexdigest(self.url.encode())
         return self.root / DIRECTORY / f"{name}.{suffix}"
+
+
+def mirrors_of(files: Files, root: Path) -> tuple[MirroredRecords, ...]:
+    """Return what a store knows of all its mirrors, by their URLs; without what is damaged."""
+    folder = root / DIRECTORY
+    found = list[MirroredRecords]()
+    for name in names_in(files, folder):
+        with contextlib.suppress(CorruptionError):  # a mirror there names it
+            known = _read(files, folder / name) if name.endswith(".json") else None
+            found += [] if known is None else [known]
+    return tuple(sorted(found, key=lambda known: known.url))
+
+
+def _read(files: Files, path: Path) -> MirroredRecords | None:
+    if not files.exists(path):
+        return None
+    return formats.decode_sent(files.read(path), str(path))

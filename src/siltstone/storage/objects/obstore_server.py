@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, TypeVar
 
+from siltstone.bucket_url import BucketUrl
 from siltstone.errors import RequestError, UnavailableError
 from siltstone.process.extras import imported
-from siltstone.storage.objects.bucket_url import BucketUrl
 from siltstone.storage.objects.server import (
     PART_BYTES,
     Exists,

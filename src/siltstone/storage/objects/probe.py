@@ -16,8 +16,8 @@ import urllib.request
 from collections.abc import Callable
 from contextlib import suppress
 
+from siltstone.bucket_url import BucketUrl
 from siltstone.errors import SiltstoneError, UnavailableError
-from siltstone.storage.objects.bucket_url import BucketUrl
 from siltstone.storage.objects.objects import SIDE_BY_SIDE, Lost, Made, Objects, Taken, side_by_side
 
 ROUNDS = 4

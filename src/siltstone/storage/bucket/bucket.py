@@ -9,10 +9,12 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from siltstone.errors import CorruptionError, RequestError, no_such
 from siltstone.formats import bucket as formats
 from siltstone.formats.bucket import BucketMark, BucketRecord
+from siltstone.storage.manifest.floor import Floor, floor_in
 from siltstone.storage.objects.objects import Objects
 
 _SUFFIX = ".json"
@@ -40,8 +42,21 @@ class Bucket:
         return formats.decode_mark(found.data, self.key_url(formats.MARK))
 
     def numbers(self) -> list[int]:
-        """Return the numbers of the chain, ascending."""
-        return numbers_in([head.key for head in self.objects.list_after(formats.RECORDS)])
+        """Return the numbers of the records that FLOOR keeps, ascending."""
+        keys = [head.key for head in self.objects.list_after(formats.RECORDS)]
+        floor = self.floor() if formats.FLOOR in keys else Floor()
+        return [number for number in numbers_in(keys) if floor.keeps(number)]
+
+    def floor(self) -> Floor:
+        """Return which records are kept; before the first vacuum all.
+
+        Raises:
+            CorruptionError, UnsupportedFormatError: FLOOR is damaged, or of another siltstone.
+        """
+        found = self.objects.get(formats.FLOOR)
+        if found is None:
+            return Floor()
+        return floor_in(found.data, Path(self.key_url(formats.FLOOR)))
 
     def read(self, number: int) -> BucketRecord:
         """Return a record of the chain, of which a list had the key.

@@ -1,0 +1,1 @@
+"""The mirror of a store in a bucket, as a store that is read."""
