@@ -32,7 +32,7 @@ def log_at(server: BucketServer) -> ObjectLog:
 
 
 def group(seq: int, text: str, count: int = 1) -> LoggedGroup:
-    return LoggedGroup(Seq(seq), Seq(seq + count - 1), text.encode())
+    return LoggedGroup(Seq(seq), Seq(seq + count - 1), memoryview(text.encode()))
 
 
 def texts(groups: Iterable[LoggedGroup]) -> list[tuple[int, str]]:

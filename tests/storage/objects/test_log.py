@@ -73,7 +73,7 @@ def test_a_frame_above_the_size_of_a_part_lies_in_parts_that_are_put_before_it()
     writer = take_over(log_at(server), lambda: bucket.floor, new_token()).writer
     large = bytes(range(256)) * ((PART_BYTES + 1000) // 256)
     server.trace.clear()
-    place = writer.append([LoggedGroup(Seq(1), Seq(1), large), group(2, "small")])
+    place = writer.append([LoggedGroup(Seq(1), Seq(1), memoryview(large)), group(2, "small")])
     assert server.trace[-1] == f"put {place.key}"
     assert sorted(server.trace[:-1]) == [f"put {place.part(0)}", f"put {place.part(1)}"]
     log = log_at(bucket.server())
@@ -262,7 +262,7 @@ def test_an_object_under_the_key_of_another_is_refused():
 def test_a_part_that_is_gone_or_another_one_is_refused():
     bucket = Bucket()
     writer = begun(bucket).writer
-    place = writer.append([LoggedGroup(Seq(1), Seq(1), bytes(PART_BYTES + 8))])
+    place = writer.append([LoggedGroup(Seq(1), Seq(1), memoryview(bytes(PART_BYTES + 8)))])
     key = "shop/" + place.part(1)
     data, modified = bucket.objects.objects[key]
     for changed in (data[:-1], data[:-1] + b"\1", None):

@@ -96,7 +96,7 @@ class LoggedGroup(msgspec.Struct, frozen=True):
 
     first_seq: Seq
     last_seq: Seq
-    payload: Buffer
+    payload: memoryview
 
 
 class LogObject(msgspec.Struct, frozen=True):
@@ -176,7 +176,7 @@ def encode_groups(groups: Sequence[LoggedGroup]) -> list[Buffer]:
     """Return what a frame has of groups, as buffers to write in this order."""
     buffers: list[Buffer] = []
     for group in groups:
-        size = memoryview(group.payload).nbytes
+        size = group.payload.nbytes
         require(size > 0, "a group of commits has bytes")
         buffers += [_GROUP.pack(group.first_seq, group.last_seq, size), group.payload]
         if size % 8:
