@@ -150,6 +150,7 @@ class Parts:
         if self.owner is None:
             return Counts(self.core.state().visible, self.first_seq, is_read_only=True)
         failure, committer = self.owner.scheduler.last_failure, self.owner.committer
+        ships = self.core.shipper
         return Counts(
             committer.durable_seq,
             self.first_seq,
@@ -157,6 +158,8 @@ class Parts:
             self.core.recent.nbytes,
             self.owner.scheduler.pace.backpressure(committer.state.view, committer.active_bytes),
             None if failure is None else in_words(failure),
+            shipped_seq=ships.shipped_seq if ships is not None and ships.is_begun else None,
+            shipping=None if ships is None else ships.failure,
         )
 
     def outcome(self, asked: str, *, spends: bool) -> Outcome:

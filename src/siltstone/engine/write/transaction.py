@@ -62,6 +62,16 @@ class Phase(Enum):
     ENDED = "ended"
 
 
+def _check(core: Core, isolation: str, durability: str) -> None:
+    """Refuse an isolation or a durability that there is not, or not in this store."""
+    if isolation not in ISOLATIONS:
+        raise RequestError(not_one_of("isolation", isolation, ISOLATIONS))
+    if durability not in DURABILITIES:
+        raise RequestError(not_one_of("durability", durability, DURABILITIES))
+    if durability == "shipped":
+        core.ships()
+
+
 class EngineTransaction:
     """See the module. A context manager: commits at the end of the block; an error rolls back.
 
@@ -89,11 +99,8 @@ class EngineTransaction:
             SnapshotExpiredError: The store does not keep the read seq.
         """
         core.writer()
-        if isolation not in ISOLATIONS:
-            raise RequestError(not_one_of("isolation", isolation, ISOLATIONS))
-        if durability not in DURABILITIES:
-            raise RequestError(not_one_of("durability", durability, DURABILITIES))
-        self.core, self._is_sync = core, durability == "sync"
+        _check(core, isolation, durability)
+        self.core, self._durability = core, durability
         self._token = None if token is None else definitions.token_of(token)
         if claim is not None:
             definitions.check_claim(claim, self._token)
@@ -510,6 +517,7 @@ class EngineTransaction:
             ConflictError: Another commit won; run the transaction again.
             RequestError, FencedError, BusyError, UnavailableError: Refused; nothing happened.
             InDoubtError, PoisonedError: See `Committer.commit`.
+            NotShippedError: It is committed, and not known to be in the bucket.
         """
         self.require_open()
         if self.closed_at:  # its work caught the error, and may have left a part out
@@ -525,6 +533,8 @@ class EngineTransaction:
         self.phase = Phase.COMMITTED
         for call in self.after_commit:
             call()
+        if self._durability == "shipped":
+            self.core.wait_shipped(self.receipt.seq, self.receipt)
         return self.receipt
 
     def _commit(self) -> Receipt:
@@ -558,7 +568,7 @@ class EngineTransaction:
             app_since=self._app_since,
             reads=reads,
             # What names files is durable before they are let go.
-            is_sync=self._is_sync or names_files,
+            is_sync=self._durability != "async" or names_files,
             rows=rows,
             nbytes=nbytes,
             staged_us=self.hold.oldest_us() if names_files else None,

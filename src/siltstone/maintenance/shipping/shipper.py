@@ -122,6 +122,11 @@ class Shipper:
         """Why nothing is shipped now; None: it goes on."""
         return self._failure
 
+    @property
+    def is_begun(self) -> bool:
+        """Whether anything was to be shipped yet."""
+        return self._thread is not None
+
     def start(self) -> None:
         """Start the thread, unless it runs or ended.
 
