@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -162,6 +163,8 @@ def maintain_store(
     **options: Unpack[StoreOptions],
 ) -> Maintained:
     """Own a store that no process owns, and merge, optimize and vacuum it, whichever is due.
+
+    Then its mirror gets what it lacks, if there is one (option `mirror`, or what a close owes).
 
     It gives way to a process that wants to own the store: that one's `connect` waits until the next
     step. Plain tables are left to `optimize_store`.
@@ -584,17 +587,47 @@ def mirror_store(
         BusyError: Another mirror is running: of this store here, or one that claimed the bucket.
         UnavailableError: The server does not answer or refuses, or obstore is not installed.
     """
-    from siltstone.open.buckets import mirror  # noqa: PLC0415 - few have one
+    from siltstone.open.buckets import Mirroring  # noqa: PLC0415 - few have one
 
-    return mirror(
-        _storage(path, options).site,
-        url,
-        settings=storage_options,
-        is_trusted=trust_conditional_puts,
-        take=take,
-        adopt=adopt,
-        on_progress=on_progress,
-    )
+    root, found, env = _existing(path, options)
+    site = Storage.of(root, found, env).site
+    how = Mirroring(site, url, found.retention_s, storage_options, trust_conditional_puts)
+    return how.run(take=take, adopt=adopt, on_progress=on_progress)
+
+
+def follow_mirror(
+    path: str | os.PathLike[str],
+    url: str,
+    stop: threading.Event,
+    *,
+    hears: Callable[[Mirrored], object] = lambda _: None,
+    storage_options: Mapping[str, str] | None = None,
+    trust_conditional_puts: bool = False,
+    take: bool = False,
+    adopt: bool = False,
+    **options: Unpack[StoreOptions],
+) -> None:
+    """Mirror the store's newest record, and each newest one after it, until `stop` is set.
+
+    Any process may run it, next to a live owner or without one. It waits through an outage of the
+    server once it has mirrored something. Once an hour it deletes from the bucket what is older
+    than the store's retention.
+
+    Args:
+        path: As for `mirror_store`, and so are those not named here.
+        url: As for `mirror_store`.
+        stop: Ends it at the next request; what is half done goes on with the next mirror.
+        hears: Called with what the bucket has, whenever that is more.
+
+    Raises:
+        SiltstoneError: As `mirror_store`; RequestError also if another mirror took the claim.
+    """
+    from siltstone.open.buckets import Mirroring, Stop  # noqa: PLC0415 - few have one
+
+    root, found, env = _existing(path, options)
+    site, ended = Storage.of(root, found, env).site, Stop(stop)
+    how = Mirroring(site, url, found.retention_s, storage_options, trust_conditional_puts, ended)
+    how.follow(hears, take=take, adopt=adopt)
 
 
 def require_bucket(url: str) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Literal, TypedDict
 
+from siltstone.bucket_url import BucketUrl
 from siltstone.errors import RequestError, no_such, not_one_of
 from siltstone.process.shares import Shares
 
@@ -32,7 +33,12 @@ _MOST = {
 }
 _VERIFY = ("first_use", "scrub")
 _KINDS = {int: "an integer", float: "a number", bool: "true or false", str: "a string"}
-_UNSET: dict[str, type] = {"cache_bytes_max": int, "join_bytes_max": int, "scratch": str}
+_UNSET: dict[str, type] = {
+    "cache_bytes_max": int,
+    "join_bytes_max": int,
+    "scratch": str,
+    "mirror": str,
+}
 """The types of the options that are None until someone sets them."""
 _SUFFIXES = {"_bytes": " (bytes)", "_ms": " (milliseconds)", "_s": " (seconds)"}
 
@@ -62,11 +68,13 @@ class Options:
     room_timeout_s: float = 300.0
     join_timeout_s: float = 300.0
     close_upkeep_s: float = 5.0
+    close_mirror_s: float = 30.0
     group_access: bool = False
     tune_malloc: bool = False
     cache_bytes_max: int | None = None
     join_bytes_max: int | None = None
     scratch: str | None = None
+    mirror: str | None = None
     sql_memory_bytes_max: int = 1 << 30
     sql_temp_bytes_max: int = 4 << 30
     sql_threads_max: int = _CORES
@@ -87,6 +95,7 @@ class Options:
             "room_timeout_s": 0,
             "join_timeout_s": 0,
             "close_upkeep_s": 0,
+            "close_mirror_s": 0,
             "cache_bytes_max": 0,
             "join_bytes_max": 0,
             "sql_memory_bytes_max": 16 << 20,
@@ -104,6 +113,8 @@ class Options:
                 )
         if self.verify not in _VERIFY:
             raise RequestError(not_one_of("verify", self.verify, _VERIFY))
+        if self.mirror is not None:
+            BucketUrl.of(self.mirror)
 
     @property
     def shares(self) -> Shares:
@@ -139,11 +150,13 @@ class StoreOptions(TypedDict, total=False):
     room_timeout_s: float
     join_timeout_s: float
     close_upkeep_s: float
+    close_mirror_s: float
     group_access: bool
     tune_malloc: bool
     cache_bytes_max: int
     join_bytes_max: int
     scratch: str | os.PathLike[str]
+    mirror: str
     sql_memory_bytes_max: int
     sql_temp_bytes_max: int
     sql_threads_max: int

@@ -14,6 +14,7 @@ import shutil
 import tempfile
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Unpack
 
@@ -64,13 +65,15 @@ def connect(
             when asked for), `force` (own a store on a network file system), `room_timeout_s`,
             `join_timeout_s`, `join_bytes_max` (of the log that a joined process reads itself; above
             it, it asks the owner), `close_upkeep_s` (how long `close` may merge, optimize and
-            vacuum, if that is due), `group_access` (a new store is open to the group of its
-            directory, to read), `tune_malloc` (glibc's malloc of this process keeps less of what
-            is freed), `cache_bytes_max` (disk space for copies of rows that do not fit into
-            memory, of all stores of the user; by default a tenth of what is free, 0: none),
-            `scratch` (the folder for them, by default ~/.cache/siltstone; it may be deleted at any
-            time), `sql_memory_bytes_max`, `sql_temp_bytes_max` and `sql_threads_max` (of one SQL
-            statement).
+            vacuum, if that is due), `mirror` (s3://bucket/prefix, gs:// or az://: the owner copies
+            what it flushes there, in a thread; credentials come from the environment),
+            `close_mirror_s` (how long `close` may copy the rest), `group_access` (a new store is
+            open to the group of its directory, to read), `tune_malloc` (glibc's malloc of this
+            process keeps less of what is freed), `cache_bytes_max` (disk space for copies of rows
+            that do not fit into memory, of all stores of the user; by default a tenth of what is
+            free, 0: none), `scratch` (the folder for them, by default ~/.cache/siltstone; it may be
+            deleted at any time), `sql_memory_bytes_max`, `sql_temp_bytes_max` and
+            `sql_threads_max` (of one SQL statement).
 
     Raises:
         OwnedError: Another process owns it (pid, host, and `cannot_serve`: why no process can join
@@ -129,8 +132,8 @@ def _remote(url: str, options: dict[str, object], *, read_only: bool) -> Store:
 
 def _in_memory(given: dict[str, object], *, read_only: bool, join: bool) -> Store:
     """Make a store in a temporary directory, which goes with it."""
-    if read_only or join:
-        wrong = "read_only" if read_only else "join"
+    if read_only or join or given.get("mirror"):
+        wrong = "read_only" if read_only else "join" if join else "mirror"
         raise RequestError(f"{MEMORY!r} is a new store of this handle alone: it takes no {wrong}")
     root: Path | None = None
     made: Store | None = None
@@ -138,7 +141,7 @@ def _in_memory(given: dict[str, object], *, read_only: bool, join: bool) -> Stor
         with DeferredSignals():
             root = _temporary_directory()
             # Nothing of it outlives it: no rows in files of the user.
-            found = resolve(root, {"cache_bytes_max": 0, **given})
+            found = replace(resolve(root, {"cache_bytes_max": 0, **given}), mirror=None)
             return (made := share(root, found, _temporary))
     except BaseException:
         with DeferredSignals():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -70,6 +71,58 @@ def test_beside_an_owner_that_serves_all_is_flushed_before(shop, url: str):
         assert (found["seq"], found["behind"], found["time"][:2]) == ("3", "0", "20")
         assert shop("mirror", shop.db, url, "--quiet") == 0
         assert (shop.out, shop.err) == ("", "")
+
+
+def test_a_mirror_follows_until_it_is_told_to_end(shop, url: str, tmp_path: Path):
+    command = [sys.executable, "-m", "siltstone", "mirror", str(shop.db), url, TRUST, "--follow"]
+    with (
+        siltstone.connect(shop.db, background=False) as db,
+        subprocess.Popen([*command, "--ndjson"], stdout=subprocess.PIPE, text=True) as follower,
+    ):
+        assert follower.stdout is not None
+        db.checkpoint()
+        assert json.loads(follower.stdout.readline())["record"] == 1
+        db["t"].upsert({"id": 2, "v": "y"})
+        db.checkpoint()
+        made = json.loads(follower.stdout.readline())
+        while made["seq"] < db.seq:
+            made = json.loads(follower.stdout.readline())
+        assert shop("mirror", shop.db, url, "--quiet") == 0  # there is nothing to do for it
+        db["t"].upsert({"id": 3, "v": "z"})
+        db.checkpoint()
+        while made["seq"] < db.seq:
+            made = json.loads(follower.stdout.readline())
+        follower.send_signal(signal.SIGTERM)
+        assert follower.wait(120) == 0
+        db["t"].upsert({"id": 4, "v": "z"})
+        db.checkpoint()
+        assert admin.mirror_store(shop.db, url).seq == db.seq  # nobody holds the bucket
+
+
+def test_an_owner_mirrors_by_itself_and_maintain_sends_what_a_close_left(shop, url: str, tmp_path):
+    shop("mirror", shop.db, url, TRUST, "--quiet")  # vouches for the server, once
+    with siltstone.connect(shop.db, background=False, mirror=url) as db:
+        db["t"].upsert({"id": 5, "v": "five"})
+        assert [each.url for each in db.status().mirrors] == [url]
+        assert "mirror" not in db.status().owed
+    assert shop.json("restore", url, tmp_path / "r")["seq"] == 3
+    with siltstone.connect(shop.db, background=False, mirror=url, close_mirror_s=0) as db:
+        db["t"].upsert({"id": 6, "v": "six"})
+    shop("maintain", "--db", shop.db)
+    assert shop.json("restore", url, tmp_path / "r2")["seq"] == 4
+    with siltstone.connect(shop.db, read_only=True) as reader:
+        (found,) = reader.status().mirrors
+        assert (found.seq, found.behind, found.is_owed) == (4, 0, False)
+
+
+def test_a_restored_store_adopts_its_mirror(shop, url: str, tmp_path: Path):
+    shop("mirror", shop.db, url, TRUST, "--quiet")
+    shop("restore", url, tmp_path / "r", "--quiet")
+    assert shop("mirror", tmp_path / "r", url) == Exit.USAGE
+    assert "has the mirror of store" in shop.err
+    assert shop.json("mirror", tmp_path / "r", url, "--adopt")["record"] == 2
+    assert shop("mirror", shop.db, url, "--take") == Exit.USAGE
+    assert "has the mirror of store" in shop.err
 
 
 def test_a_server_that_siltstone_does_not_know_is_refused_until_its_user_vouches(shop, url: str):

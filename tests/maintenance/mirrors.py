@@ -9,9 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import siltstone as st
+from siltstone.local.store import LocalStore
+from siltstone.maintenance.backup.following import Following, Stop
 from siltstone.maintenance.backup.mirror import Mirrored, Mirrorer
 from siltstone.maintenance.backup.mirror_restore import MirrorRestorer
 from siltstone.maintenance.backup.restore import Restored
+from siltstone.open.buckets import Mirroring, mirrorer_of
+from siltstone.open.environment import Env
+from siltstone.options import resolve
 from siltstone.storage.files.files import RealFiles
 from siltstone.storage.lance.lance_tables import lance_tables
 from siltstone.storage.manifest.manifest_store import random_token, system_time_us
@@ -39,9 +44,11 @@ def mirrorer(root: Path, server: BucketServer) -> Mirrorer:
     return Mirrorer(site, objects_of(server), lambda _: "simulated")
 
 
-def mirrored(root: Path, server: BucketServer, **choice: bool) -> Mirrored:
+def mirrored(
+    root: Path, server: BucketServer, *, take: bool = False, adopt: bool = False
+) -> Mirrored:
     """Mirror the store at `root`, as a process of its own would."""
-    return mirrorer(root, server).run(**choice)
+    return mirrorer(root, server).run(take=take, adopt=adopt)
 
 
 def restored(server: BucketServer, target: Path, **choice: Any) -> Restored:
@@ -72,12 +79,12 @@ def taken_from(target: Path) -> tuple[int, Content]:
         shutil.rmtree(target)
 
 
-def lived(root: Path) -> st.Store:
+def lived(root: Path, **options: Any) -> st.Store:
     """Return an open store with a past: keyed and plain, merged, indexed, loaded, dropped, tagged.
 
     Some commits are in the log alone.
     """
-    db = st.connect(root, background=False)
+    db = st.connect(root, background=False, **options)
     keyed = db.create_table("keyed", {"id": "int64", "v": "string"}, primary_key="id")
     plain = db.create_table("plain", {"a": "int64"})
     db.create_table("gone", {"id": "int64"}, primary_key="id").upsert({"id": 1})
@@ -102,3 +109,23 @@ def go_on(db: st.Store, number: int) -> None:
         change["keyed"].upsert({"id": 1000 + number, "v": "new"})
         change["plain"].append([{"a": 1000 + number}])
     db.checkpoint()
+
+
+def followed(site: Site, server: BucketServer, **options: Any) -> Following:
+    """Return a mirror that goes on, as the owner's thread has it."""
+    stop = Stop()
+    ticks = itertools.count()
+    objects = Objects(server, "tests", lambda: float(next(ticks)), lambda _: stop.check())
+    how = Mirroring(
+        site, "s3://simulated/shop", options.pop("retention_s", 7 * 86_400.0), stop=stop
+    )
+    mirrorer, vacuum = mirrorer_of(how, objects, lambda _: "simulated")
+    options = {"is_patient": True, "look_s": 0.01, "pause_s": 0.01, **options}
+    return Following(mirrorer, stop, vacuum=vacuum.run, **options)
+
+
+def with_mirror(root: Path, server: BucketServer, **options: Any) -> LocalStore:
+    """Open a store that is mirrored to a simulated bucket, as `connect(root, mirror=...)` does."""
+    env = Env(mirror=lambda site, _: followed(site, server))
+    given = {"mirror": "s3://simulated/shop", "background": False, **options}
+    return LocalStore.open(root, resolve(root, given), env=env)

@@ -11,6 +11,7 @@ import siltstone as st
 from siltstone.errors import (
     BusyError,
     CorruptionError,
+    ReplacedError,
     RequestError,
     UnavailableError,
     UnsupportedFormatError,
@@ -251,6 +252,26 @@ def test_of_two_copies_that_race_one_is_mirrored_and_the_other_hears_it(db, buck
         mirrored(tmp_path / "s", at(bucket))
     assert mirrored(tmp_path / "copy", at(bucket)).record == 2
     assert Bucket(objects_of(at(bucket))).numbers() == [1, 2]
+
+
+def test_a_store_that_is_replaced_while_it_is_mirrored_publishes_nothing(db, bucket, tmp_path):
+    db.close()
+    lived(tmp_path / "other").close()
+
+    class Replaced(SimServer):
+        """Another store is put at the path once the first file is there."""
+
+        def put(self, key: str, data: bytes, *, is_new: bool = False, etag: str | None = None):
+            made = super().put(key, data, is_new=is_new, etag=etag)
+            if key.startswith("tables/") and (tmp_path / "other").exists():
+                (tmp_path / "s").rename(tmp_path / "aside")
+                (tmp_path / "other").rename(tmp_path / "s")
+            return made
+
+    with pytest.raises(ReplacedError):
+        mirrored(tmp_path / "s", Replaced(bucket, below="shop/"))
+    assert Bucket(objects_of(at(bucket))).numbers() == []
+    assert mirrored(tmp_path / "aside", at(bucket), take=True).record == 1
 
 
 def test_a_store_that_was_rolled_back_to_a_copy_is_refused(db, bucket, tmp_path):

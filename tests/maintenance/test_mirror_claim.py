@@ -60,13 +60,11 @@ def say(*_: object) -> None:
 class OpenMirror:
     """A mirror that has claimed the bucket, and goes on when it is told to."""
 
-    def __init__(self, root: Path, server: SimServer, held: ExitStack, **choice: bool) -> None:
+    def __init__(self, root: Path, server: SimServer, held: ExitStack) -> None:
         self.mirrorer = mirrorer(root, server)
         with ExitStack() as leases:
             source = lease(self.mirrorer.site, leases, with_log=False)
-            self.session: MirrorSession = held.enter_context(
-                self.mirrorer.session(source, **choice)
-            )
+            self.session: MirrorSession = held.enter_context(self.mirrorer.session(source))
 
     def publish(self) -> int:
         with ExitStack() as leases:

@@ -109,8 +109,9 @@ class MirroredRecords(msgspec.Struct, frozen=True, omit_defaults=True):
     It is written before a record is put, so the store knows also one whose put landed late.
 
     `record` is the bucket's number of the last one that landed, with all commits up to `seq`, the
-    last of them at `time_us`. `is_owed`: an end of the store did not wait for the rest. `origin`:
-    the store was restored from the record of the bucket with this number and writer.
+    last of them at `time_us`, in `nbytes` of files. `is_owed`: an end of the store did not
+    wait for the rest. `origin`: the store was restored from the record of the bucket with this
+    number and writer.
     """
 
     url: str
@@ -118,6 +119,7 @@ class MirroredRecords(msgspec.Struct, frozen=True, omit_defaults=True):
     record: int = 0
     seq: int = 0
     time_us: int = 0
+    nbytes: int = 0
     is_owed: bool = False
     origin: tuple[int, str] | None = None
 

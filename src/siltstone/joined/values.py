@@ -45,6 +45,7 @@ from siltstone.maintenance.gc.vacuum import Removed, Vacuumed
 from siltstone.maintenance.index.index_plan import IndexStatus
 from siltstone.maintenance.merge.merge import Deferred, Merged
 from siltstone.maintenance.repair.verify import Finding, Verified
+from siltstone.maintenance.schedule.mirror_status import MirrorStatus
 from siltstone.maintenance.schedule.pace import Backpressure
 from siltstone.maintenance.schedule.status import JobStatus, Memory, Status, TableStatus
 from siltstone.query.changes.change_task import ChangeTask, Range, RowMark
@@ -62,7 +63,7 @@ _CLASSES: dict[str, type] = {
     for found in (
         *(Checkpointed, Deferred, Finding, LogEntry, Memory, Merged, Optimized, Receipt, Removed),
         *(IndexStatus, JobStatus, Status, TableStatus, Backpressure, Vacuumed, Verified),
-        CacheUse,
+        *(CacheUse, MirrorStatus),
         *(Pin, Schema, InventoryFile, KeyRun, StagedKeys, StagedFiles, Staged, StageTask),
         *(Positions, PinnedRows, ScanTask, RowMark, Range, ChangeTask, TokenApp, Recheck),
     )

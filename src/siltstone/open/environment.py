@@ -37,6 +37,7 @@ from siltstone.storage.tables.store_tables import Tables
 
 if TYPE_CHECKING:
     from siltstone.maintenance.backup.backup import Backuper
+    from siltstone.maintenance.backup.following import Following
     from siltstone.maintenance.repair.external_appends import Adopter
     from siltstone.maintenance.repair.repair import Repairer
     from siltstone.maintenance.repair.verify import Verifier
@@ -50,7 +51,7 @@ class Env:
     `fallback_bytes_max`: of rows that Lance refuses, from which on their table takes no more.
     `commit_parts_max`: the parts of `commits` from which on a checkpoint joins some.
     `bounds`: what vacuum may thin. `part_cache`: what keeps rows in files of the user; by default
-    as the options say, for a store that is real.
+    as the options say, for a store that is real. `mirror`: what mirrors a store to a URL.
     """
 
     files: Files = field(default_factory=RealFiles)
@@ -63,6 +64,7 @@ class Env:
     commit_parts_max: int = COMMIT_PARTS_MAX
     bounds: Bounds = BOUNDS
     part_cache: Callable[[Site, Options], PartCache | None] | None = None
+    mirror: Callable[[Site, Options], Following] | None = None
 
     def parts(self, site: Site, options: Options) -> PartCache | None:
         """Return what keeps rows of a store in files of the user; None: nothing does."""
@@ -77,6 +79,20 @@ class Env:
             bytes_max=options.cache_bytes_max,
             open_bytes_max=options.shares.bases // 4,
         )
+
+    def following(self, site: Site, options: Options) -> Following | None:
+        """Return what mirrors a store to the bucket of its options; None: they name none.
+
+        Raises:
+            RequestError, UnavailableError: It is no URL of a bucket; obstore is not installed.
+        """
+        if options.mirror is None:
+            return None
+        if self.mirror is not None:
+            return self.mirror(site, options)
+        from siltstone.open.buckets import Mirroring  # noqa: PLC0415 - few have one
+
+        return Mirroring(site, options.mirror, options.retention_s).in_background()
 
     @property
     def is_real(self) -> bool:

@@ -16,6 +16,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from siltstone.engine.commit.committer import Committer
 from siltstone.engine.commit.core import Core
@@ -58,6 +59,10 @@ from siltstone.storage.wal.recovery import Recovery, recover
 from siltstone.storage.wal.reserve import Reserve
 from siltstone.storage.wal.wal import Wal
 from siltstone.units import Epoch, SegmentNumber, Seq
+
+if TYPE_CHECKING:
+    from siltstone.maintenance.backup.following import Following
+    from siltstone.maintenance.shipping.shipper import Shipper
 
 
 def own_store(
@@ -209,6 +214,7 @@ class _Opening:
             log=wal,
             checkpoint=checkpointer.checkpoint,
             fit=self._reserve.fit,
+            is_mirrored=options.mirror is not None,
         )
         owner = Owner(
             ownership=self._ownership,
@@ -225,6 +231,10 @@ class _Opening:
             rest=rest,
             upkeep=Upkeep(storage.site, options, self._ownership, workers, is_on=self._env.is_real),
         )
+        owner.mirror = self._env.following(storage.site, options)
+        if owner.mirror is not None:
+            core.shipper = owner.shipper = _shipper_of(owner.mirror, committer)
+        owner.close_mirror_s = options.close_mirror_s
         superseded = Superseded(tables.reader)
         background = Background(
             owner,
@@ -248,6 +258,8 @@ class _Opening:
         self._ownership.announce(epoch=state.view.record.epoch)
         self._ownership.recovered()
         scheduler.start()
+        if owner.mirror is not None:
+            owner.mirror.start()
         return Parts(core, storage, self._commits, state.visible, owner)
 
     def _vacuum(self, live: OwnerLive) -> Vacuum:
@@ -292,6 +304,12 @@ class _Opening:
             ids=itertools.count(state.view.catalog.next_id),
         )
         return core, committer
+
+
+def _shipper_of(mirror: Following, committer: Committer) -> Shipper:
+    from siltstone.open.buckets import shipper_of  # noqa: PLC0415 - few have one
+
+    return shipper_of(mirror.mirrorer, lambda: committer.state.view.record)
 
 
 def _cache_settings(options: Options) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
@@ -54,9 +55,12 @@ from siltstone.storage.wal.wal import Wal
 
 if TYPE_CHECKING:
     from siltstone.lance_versions.fresh import FreshVersions
+    from siltstone.maintenance.backup.following import Following
     from siltstone.maintenance.schedule.status import Counts
+    from siltstone.maintenance.shipping.shipper import Shipper
 
 
+_log = logging.getLogger(__name__)
 _FINAL = (FencedError, PoisonedError, ReplacedError)
 
 
@@ -77,6 +81,9 @@ class Owner:
     vacuum: Vacuum
     rest: Rest
     upkeep: Upkeep
+    mirror: Following | None = None
+    shipper: Shipper | None = None
+    close_mirror_s: float = 0.0
     scheduler: Scheduler = field(init=False)
     """Made last: it runs the others."""
 
@@ -92,6 +99,8 @@ class Owner:
         with ExitStack() as last_first:
             last_first.callback(self._let_go)
             last_first.callback(self.ownership.release)
+            last_first.callback(self._end_mirror, ending)
+            last_first.callback(self._end_shipper, ending)
             last_first.callback(self._close_log, ending)
             last_first.callback(self.rest.at_the_end)
             last_first.callback(self.merge_child.stop)
@@ -108,6 +117,27 @@ class Owner:
         cross(Failpoint.END_AFTER_LOG)
         if self.failure() is None:
             self.upkeep.run(self.committer.state.view, ending)
+
+    def _end_mirror(self, ending: Ending) -> None:
+        """Copy what was flushed last, as far as it fits; all stores of an exit share the time."""
+        if self.mirror is None:
+            return
+        began = time.monotonic()
+        try:
+            self.mirror.finish(
+                max(0.0, self.close_mirror_s - ending.mirrored_s),
+                lambda: ending.is_stopped or self.ownership.is_wished(),
+            )
+        except SiltstoneError as error:
+            _log.warning("the mirror did not end as it should: %s", in_words(error))
+        ending.mirrored_s += time.monotonic() - began
+
+    def _end_shipper(self, ending: Ending) -> None:
+        """Ship what is durable, as far as it fits into the time that the mirror has, too."""
+        if self.shipper is not None:
+            began = time.monotonic()
+            self.shipper.finish(max(0.0, self.close_mirror_s - ending.mirrored_s))
+            ending.mirrored_s += time.monotonic() - began
 
     def _let_go(self) -> None:
         """Release the record: from now on only snapshots that are open keep it from vacuum.
@@ -145,12 +175,13 @@ class Parts:
 
     def counts(self) -> Counts:
         """Return what `status` needs besides the state."""
+        from siltstone.maintenance.schedule.mirror_status import RunningMirror  # noqa: PLC0415
         from siltstone.maintenance.schedule.status import Counts  # noqa: PLC0415 - few ask for it
 
         if self.owner is None:
             return Counts(self.core.state().visible, self.first_seq, is_read_only=True)
         failure, committer = self.owner.scheduler.last_failure, self.owner.committer
-        ships = self.core.shipper
+        ships, mirror = self.core.shipper, self.owner.mirror
         return Counts(
             committer.durable_seq,
             self.first_seq,
@@ -160,6 +191,7 @@ class Parts:
             None if failure is None else in_words(failure),
             shipped_seq=ships.shipped_seq if ships is not None and ships.is_begun else None,
             shipping=None if ships is None else ships.failure,
+            mirror=None if mirror is None else RunningMirror(mirror.url, mirror.state),
         )
 
     def outcome(self, asked: str, *, spends: bool) -> Outcome:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
+import signal
+import sys
+import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +17,9 @@ from siltstone.cli.arguments import Db, LocalDb, Quiet
 from siltstone.cli.output import Form, emit, emit_record
 from siltstone.cli.progress import progress_bar
 from siltstone.cli.sessions import note, path_of, writing
+
+if TYPE_CHECKING:
+    from siltstone.admin import Mirrored
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 Directory = Annotated[Path, typer.Argument(metavar="DIR", show_default=False)]
@@ -88,6 +94,9 @@ def mirror(
             help="Use a server that siltstone does not know; see docs/operating.md.",
         ),
     ] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Go on with each newer state, until Ctrl-C or SIGTERM.")
+    ] = False,
     take: Annotated[
         bool, typer.Option("--take", help="Take the claim of a mirror elsewhere, which is gone.")
     ] = False,
@@ -106,6 +115,9 @@ def mirror(
 
     require_bucket(url)
     db = Db(path_of(Db(path), "mirror"))
+    if follow:
+        _follow(db, url, form, quiet=quiet, trust=trust_conditional_puts, take=take, adopt=adopt)
+        return
     _settle(db)
     with progress_bar("mirror", quiet=quiet) as told:
         made = mirror_store(
@@ -120,12 +132,42 @@ def mirror(
         note(f"the mirror has the tag {name!r}, but the store can no longer read its seq")
     if made.behind:
         note(f"{made.behind} commits are in the store's log alone; a checkpoint flushes them")
+    if not quiet:
+        _emit_mirrored(made, form)
+
+
+def _follow(
+    db: Db, url: str, form: Form, *, quiet: bool, trust: bool, take: bool, adopt: bool
+) -> None:
+    """Mirror until a signal; each new record of the bucket is a line."""
+    from siltstone.admin import follow_mirror
+
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    seen: list[int] = []
+
+    def hears(made: Mirrored) -> None:
+        if quiet or seen == [made.record]:
+            return
+        seen[:] = [made.record]
+        if form in {Form.JSON, Form.NDJSON}:
+            _emit_mirrored(made, form)
+        else:
+            sys.stdout.write(f"{made}\n")
+        sys.stdout.flush()
+
+    follow_mirror(
+        db.uri, url, stop, hears=hears, trust_conditional_puts=trust, take=take, adopt=adopt
+    )
+
+
+def _emit_mirrored(made: Mirrored, form: Form) -> None:
     found = made.to_dict()
     if form is not Form.JSON:
         found["time"] = _moment(made.time_us)
         del found["lost_tags"], found["time_us"]
-    if not quiet:
-        emit_record(found, form)
+    emit_record(found, form)
 
 
 def restore(

@@ -23,12 +23,19 @@ from typing import Protocol
 
 import msgspec
 
-from siltstone.errors import BusyError, CorruptionError, RequestError, UnavailableError
+from siltstone.errors import (
+    BusyError,
+    CorruptionError,
+    RequestError,
+    SiltstoneError,
+    UnavailableError,
+)
 from siltstone.formats import bucket as formats
 from siltstone.formats.bucket import BucketRecord
 from siltstone.formats.log.log_object import Place
 from siltstone.formats.manifest import Record
 from siltstone.maintenance.backup.backup import Progress
+from siltstone.maintenance.backup.bucket_vacuum import is_due
 from siltstone.maintenance.backup.claim import (
     Claims,
     FoundMark,
@@ -43,6 +50,7 @@ from siltstone.maintenance.gc.sweep import go_on
 from siltstone.storage.bucket.bucket import Bucket, numbers_in
 from siltstone.storage.files.files import refusals
 from siltstone.storage.objects.objects import Objects, Taken
+from siltstone.storage.objects.server import ObjectHead
 from siltstone.storage.site import Site, held
 
 ATTEMPTS_MAX = 16
@@ -89,6 +97,7 @@ class _Seen:
     mark: FoundMark | None
     newest: BucketRecord | None = None
     there: Mapping[str, int] = field(default_factory=dict)
+    is_vacuum_due: bool = False
 
     def lacks(self, source: LeasedRecords) -> bool:
         """Say whether a source is not yet in the bucket as its newest record, with all files."""
@@ -112,8 +121,8 @@ class ShippedLog(Protocol):
 class Mirrorer:
     """Mirrors the store of a site. `probe` is asked before the first put, and names the server.
 
-    `step` is called between any two steps; what it raises ends the mirror there, and the next one
-    goes on.
+    `vacuum` vacuums the bucket, which is claimed then, if it was not vacuumed for a while. `step`
+    is called between any two steps; what it raises ends the mirror there, and the next one goes on.
     """
 
     def __init__(
@@ -122,9 +131,10 @@ class Mirrorer:
         objects: Objects,
         probe: Callable[[Objects], str],
         *,
+        vacuum: Callable[[], object] | None = None,
         step: Callable[[], object] = go_on,
     ) -> None:
-        self.site, self.step = site, step
+        self.site, self.vacuum, self.step = site, vacuum, step
         self.log: ShippedLog | None = None
         self.bucket, self.objects = Bucket(objects), objects
         self.claims = Claims(site, objects, probe)
@@ -160,9 +170,14 @@ class Mirrorer:
             seen = self._look(source, adopt=adopt)
             if seen.newest is not None and not (adopt or seen.lacks(source)):
                 self._note(seen.newest)
-                return self._result(seen.newest, source, Uploaded())
+                return self.result(seen.newest, source, Uploaded())
             session = held.enter_context(self.session(source, seen, take=take, adopt=adopt))
-            return session.publish(source, on_progress or (lambda _what, _done, _all: None))
+            say = on_progress or (lambda _what, _done, _all: None)
+            is_due = seen.is_vacuum_due and self.vacuum is not None
+            made = session.publish(source, say, anyway=is_due)
+            if is_due and self.vacuum is not None:
+                self.vacuum()
+            return made
 
     @contextlib.contextmanager
     def session(
@@ -178,6 +193,7 @@ class Mirrorer:
         Raises:
             SiltstoneError: As `run`.
         """
+        seen = seen or self._look(source, adopt=adopt)  # a wrong URL leaves nothing behind
         with self.sent.locked():
             claimed, seen = self._claimed(source, seen, take=take, adopt=adopt)
             try:
@@ -210,13 +226,14 @@ class Mirrorer:
         """Look at the bucket: STORE first, so that a claim finds whether the rest still holds."""
         url, store_id = self.objects.url, source.record.store_id
         mark = self.claims.look()
-        there, numbers = self._listed(source, is_new=mark is None)
+        there, chain = self._listed(source, is_new=mark is None)
         if mark is None:
             if formats.MARK in there:
                 raise BusyError(f"{url}: another mirror began just now; try again")
             return _Seen(None)
         if formats.MARK not in there:
             raise missing_mark(self.bucket.key_url(formats.MARK))
+        numbers = numbers_in([head.key for head in chain])
         newest = self.bucket.read(numbers[-1]) if numbers else None
         if adopt and mark.mark.store_id != store_id:
             self._require_origin(newest)
@@ -224,23 +241,26 @@ class Mirrorer:
             require_of(url, mark, store_id, self.site.root)
         if newest is not None:
             self.require_ours(newest, source.record)
-        return _Seen(mark, newest, there)
+        return _Seen(mark, newest, there, is_due(chain))
 
-    def _listed(self, source: LeasedRecords, *, is_new: bool) -> tuple[dict[str, int], list[int]]:
-        """Return the sizes of the objects that a source needs, and the numbers of the records."""
+    def _listed(
+        self, source: LeasedRecords, *, is_new: bool
+    ) -> tuple[dict[str, int], list[ObjectHead]]:
+        """Return the sizes of the objects that a source needs, and the chain."""
         needed = source.sizes
         there: dict[str, int] = {}
-        records = list[str]()
+        chain = list[ObjectHead]()
         for head in self.objects.list_after(""):
             if head.key in needed or head.key == formats.MARK:
                 there[head.key] = head.size
             elif head.key.startswith(formats.RECORDS):
-                records.append(head.key)
+                chain.append(head)
             elif is_new:
                 require_nothing_else(self.objects.url, [head.key], _LEFT_BY_A_PROBE)
         if is_new and formats.MARK not in there:
-            require_nothing_else(self.objects.url, [*there, *records], _LEFT_BY_A_PROBE)
-        return there, numbers_in(records)
+            keys = [*there, *(head.key for head in chain)]
+            require_nothing_else(self.objects.url, keys, _LEFT_BY_A_PROBE)
+        return there, chain
 
     def require_ours(self, newest: BucketRecord, ours: Record) -> None:
         """Check that the bucket's newest record is one that this store published.
@@ -274,12 +294,17 @@ class Mirrorer:
             return self.site.manifests.read(number).writer == writer
         return False
 
+    def owe(self) -> None:
+        """Note that the store ended before the bucket had all of it."""
+        with contextlib.suppress(SiltstoneError), self.sent.locked():
+            self.sent.owe()
+
     def _note(self, newest: BucketRecord) -> None:
         """Note what the bucket has, unless another mirror of this machine notes it now."""
         with contextlib.suppress(BusyError), self.sent.locked():
             self.sent.landed(newest)
 
-    def _result(self, made: BucketRecord, source: LeasedRecords, uploaded: Uploaded) -> Mirrored:
+    def result(self, made: BucketRecord, source: LeasedRecords, uploaded: Uploaded) -> Mirrored:
         return Mirrored(
             url=self.objects.url,
             seq=made.seq,
@@ -329,7 +354,7 @@ class MirrorSession:
                 self.newest = found
                 self._sent.landed(found)
                 self._tell(found)
-                return self._mirrorer._result(found, source, uploaded)  # noqa: SLF001 - one module
+                return self._mirrorer.result(found, source, uploaded)
             self.newest = self._bucket.read(self._bucket.numbers()[-1])
         raise BusyError(f"{self._objects.url}: {ATTEMPTS_MAX} publishes lost their race; try again")
 

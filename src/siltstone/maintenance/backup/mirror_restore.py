@@ -1,7 +1,8 @@
 """Mirror restore: creates a new store from a mirror in a bucket.
 
-    choose a record ─▶ RESTORING ─▶ fetch the manifests and inventories of its pins ─▶ these name
-    all files: fetch them side by side, each checked ─▶ what makes a store of them (`new_store`)
+    choose a record ─▶ RESTORING ─▶ lease it ─▶ fetch the manifests and inventories of its pins ─▶
+    these name all files: fetch them side by side, each checked ─▶ note which record it was ─▶ what
+    makes a store of them (`new_store`)
 
 A file that an earlier try fetched is read and kept. The new store has the commits up to the seq of
 the record. Its log has those that were shipped above the newest one.
@@ -9,33 +10,41 @@ the record. Its log has those that were shipped above the newest one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+import contextlib
+import platform
+from collections.abc import Callable, Generator, Iterable, Sequence
 from pathlib import Path
 
 import msgspec
-import xxhash
 
-from siltstone.errors import RequestError
+from siltstone.errors import (
+    CorruptionError,
+    RequestError,
+    SiltstoneError,
+    SnapshotExpiredError,
+    UnavailableError,
+)
 from siltstone.failpoints import Failpoint, cross
-from siltstone.formats import inventory, manifest
-from siltstone.formats.bucket import BucketRecord, record_key
-from siltstone.formats.inventory import InventoryFile
+from siltstone.formats import bucket as formats
+from siltstone.formats import manifest
+from siltstone.formats.bucket import BucketLease, BucketRecord, record_key
 from siltstone.formats.log.log_object import LoggedGroup
 from siltstone.formats.manifest import Pin, Record, pins_of
 from siltstone.maintenance.backup.backup import Progress, named_by
-from siltstone.maintenance.backup.new_store import NewStore, inside, settle
+from siltstone.maintenance.backup.fetched import Fetched
+from siltstone.maintenance.backup.new_store import NewStore, settle
 from siltstone.maintenance.backup.restore import Restored
 from siltstone.maintenance.backup.sent_records import SentRecords
 from siltstone.maintenance.backup.shipped_log import newest_with_shipped, until
 from siltstone.maintenance.gc.sweep import distinct
 from siltstone.storage.bucket.bucket import Bucket
-from siltstone.storage.files.copying import is_there, require_same
-from siltstone.storage.files.files import Files, discard, refusals
+from siltstone.storage.files.files import Files, refusals
 from siltstone.storage.manifest.manifest_store import RESTORING
 from siltstone.storage.objects.objects import Objects, side_by_side
-from siltstone.storage.objects.server import PART_BYTES
 from siltstone.storage.tables.store_tables import Tables
+
+LEASE_S = 86_400.0
+"""A restore that is killed keeps its record in the bucket for so long."""
 
 
 class MirrorRestorer:
@@ -51,7 +60,7 @@ class MirrorRestorer:
         new_token: Callable[[], str],
     ) -> None:
         self._files, self._objects, self._tables = files, objects, tables
-        self._bucket = Bucket(objects)
+        self._bucket, self._new_token = Bucket(objects), new_token
         self._store = NewStore(files, now_us=now_us, new_token=new_token)
 
     def run(
@@ -88,7 +97,7 @@ class MirrorRestorer:
             seq = seq if tag is None else self._bucket.seq_of(tag)
             chosen, groups = self._chosen(seq, at_us, begun)
             name = self._bucket.key_url(record_key(chosen.number))
-            with self._store.entered(target, name):
+            with self._store.entered(target, name), self._leased(chosen):
                 say = on_progress or (lambda *_: None)
                 return self._restore(target, name, chosen, groups, say)
 
@@ -96,14 +105,45 @@ class MirrorRestorer:
         self, seq: int | None, at_us: int | None, begun: int | None
     ) -> tuple[BucketRecord, list[LoggedGroup]]:
         """Return a record, and the commits of the log above it, if they are wanted."""
+        if at_us is not None or (seq is not None and seq <= self._bucket.choose(None, None).seq):
+            return self._bucket.choose(seq, at_us), []
         newest, groups = newest_with_shipped(self._bucket)
-        if begun is not None:
-            return (newest, groups) if newest.number == begun else (self._bucket.read(begun), [])
-        if at_us is None and seq is None:
+        if begun is not None and newest.number != begun:
+            return self._bucket.read(begun), []
+        if seq is None:
             return newest, groups
-        if seq is not None and groups and newest.seq < seq <= groups[-1].last_seq:
+        if groups and newest.seq < seq <= groups[-1].last_seq:
             return newest, until(groups, seq)
-        return self._bucket.choose(seq, at_us), []
+        return self._bucket.choose(seq, None), []
+
+    @contextlib.contextmanager
+    def _leased(self, chosen: BucketRecord) -> Generator[None]:
+        """Keep the bucket's vacuum from the files of a record; without the right to put, hope."""
+        key = f"{formats.LEASES}{self._new_token()}"
+        lease = BucketLease(chosen.number, LEASE_S, f"restore on {platform.node()}")
+        with contextlib.suppress(UnavailableError):
+            self._objects.put(key, formats.encode_lease(lease))
+        try:
+            self._require_kept(chosen)
+            yield
+        except CorruptionError:
+            self._require_kept(chosen)
+            raise
+        finally:
+            with contextlib.suppress(SiltstoneError):
+                self._objects.delete([key])
+
+    def _require_kept(self, chosen: BucketRecord) -> None:
+        """Refuse a record that the bucket's vacuum gave up: its files may be gone.
+
+        Raises:
+            SnapshotExpiredError: It did.
+        """
+        floor = self._bucket.floor()
+        if not floor.keeps(chosen.number):
+            newest = self._bucket.choose(None, None)
+            oldest = self._bucket.read(self._bucket.numbers()[0])
+            raise SnapshotExpiredError(f"seq {chosen.seq} of the mirror", oldest.seq, newest.seq)
 
     def _begun(self, target: Path) -> int | None:
         """Return the record that an earlier try began with; the mirror may have gone on since."""
@@ -138,84 +178,21 @@ class MirrorRestorer:
         return manifest.decode(self._bucket.whole(key), self._bucket.key_url(key))
 
     def _fetch_all(self, target: Path, named: Iterable[Pin], total: int, say: Progress) -> None:
+        fetched = Fetched(self._files, self._bucket, target)
         pins = list(distinct(named).values())
         folders: set[Path] = set()
-        for _ in side_by_side(partial(self._fetch_names, target), pins):
+        for _ in side_by_side(fetched.names, pins):
             pass
         reader = self._tables(target, self._files).reader
         files = {file.path: file for pin in pins for file in reader.files(pin)}
-        for path in files:
-            folders.add(inside(target, path, self._bucket.key_url(path)).parent)
+        folders = {fetched.place(path).parent for path in files}
         for folder in sorted(folders):
             self._files.mkdir(folder)
         done = 0
-        for file, _ in side_by_side(partial(self._fetch, target), files.values()):
+        for file, _ in side_by_side(fetched.file, files.values()):
             done += file.size
             say(file.path, done, total)
         settle(self._files, folders)
-
-    def _fetch_names(self, target: Path, pin: Pin) -> None:
-        """Fetch what names the files of a pin: its manifests, and its inventories."""
-        self._fetch(target, InventoryFile(pin.path, pin.size, pin.xxh3))
-        if pin.is_arrow:
-            return
-        names = [pin.inventory] if pin.inventory else []
-        for name in names:
-            names += [each for each in self._inventory(target, name) if each not in names]
-        if pin.hidden:
-            self._keep(target, pin.physical_path, self._bucket.whole(pin.physical_path))
-
-    def _inventory(self, target: Path, name: str) -> tuple[str, ...]:
-        """Fetch an inventory; return the names of those below it."""
-        data = self._bucket.whole(name)
-        found = inventory.decode(data, self._bucket.key_url(name))
-        self._keep(target, name, data)
-        return found.below
-
-    def _fetch(self, target: Path, file: InventoryFile) -> None:
-        """Have a file with the bytes that were written."""
-        copy = inside(target, file.path, self._bucket.key_url(file.path))
-        if is_there(self._files, copy, file):
-            return
-        if file.size <= PART_BYTES:
-            data = self._bucket.whole(file.path)
-            self._require_same(file, len(data), xxhash.xxh3_64(data).hexdigest())
-            self._keep(target, file.path, data)
-            return
-        temporary = self._files.temporary(copy)
-        try:
-            self._fetch_parts(file, temporary)
-            self._files.rename(temporary, copy)
-        except BaseException:
-            discard(self._files, temporary)
-            raise
-
-    def _fetch_parts(self, file: InventoryFile, temporary: Path) -> None:
-        digest, offset = xxhash.xxh3_64(), 0
-        self._files.mkdir(temporary.parent)
-        out = self._files.open(temporary, new=True)
-        try:
-            while offset < file.size:
-                part = self._objects.get_range(
-                    file.path, offset, min(offset + PART_BYTES, file.size)
-                )
-                if part is None or not part.data:
-                    break
-                digest.update(part.data)
-                out.pwrite(part.data, offset)
-                offset += len(part.data)
-            self._require_same(file, offset, digest.hexdigest())
-            out.sync()
-        finally:
-            out.close()
-
-    def _require_same(self, file: InventoryFile, size: int, xxh3: str) -> None:
-        require_same(self._bucket.key_url(file.path), (size, xxh3), file)
-
-    def _keep(self, target: Path, path: str, data: bytes) -> None:
-        copy = inside(target, path, self._bucket.key_url(path))
-        self._files.mkdir(copy.parent)
-        self._files.replace(copy, data)
 
 
 def flushed(record: Record) -> Record:

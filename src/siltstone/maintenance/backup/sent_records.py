@@ -65,8 +65,9 @@ class SentRecords:
 
     def landed(self, made: BucketRecord) -> None:
         """Forget all others: the bucket has this one as its newest."""
+        time_us = made.record.last_time_us
         found = MirroredRecords(
-            self.url, (made.copied,), made.number, made.seq, made.record.last_time_us
+            self.url, (made.copied,), made.number, made.seq, time_us, made.nbytes
         )
         if self._read() != found:
             self.files.replace(self._path("json"), formats.encode_sent(found))

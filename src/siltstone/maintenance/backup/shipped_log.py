@@ -6,7 +6,7 @@ newest record is looked at again: if it is another one by now, all is read anew.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from siltstone.errors import BusyError, CorruptionError, RequestError
 from siltstone.formats.bucket import BucketRecord
@@ -24,15 +24,32 @@ def log_begin(record: BucketRecord) -> Place:
     return Place(record.wal_epoch, record.wal_floor) if record.wal_floor else BEGINNING
 
 
-def require_next(found: LoggedGroup, seq: int, url: str) -> None:
-    """Check that commits follow `seq`.
+def above(
+    record: BucketRecord, groups: Iterable[LoggedGroup], url: str
+) -> list[LoggedGroup] | None:
+    """Return the commits of a log that are above a record.
+
+    None: they are of another line. Another copy of the store was shipped, or this one was rolled
+    back, and then one of the two was mirrored: its commit at the record's seq has another time.
 
     Raises:
-        CorruptionError: They do not: the record that has those between is gone.
+        CorruptionError: The record that has commits between is gone.
     """
-    if found.first_seq != seq + 1:
-        reason = f"the log goes on at seq {found.first_seq}, and nothing has those behind {seq}"
-        raise CorruptionError(url, None, reason)
+    found: list[LoggedGroup] = []
+    end = record.seq
+    for each in groups:
+        if each.first_seq <= record.seq <= each.last_seq:
+            head, _ = group.decode(each.payload)
+            if head.time_us + record.seq - each.first_seq != record.record.last_time_us:
+                return None
+        if each.last_seq <= end:
+            continue
+        if each.first_seq != end + 1:
+            reason = f"the log goes on at seq {each.first_seq}, and nothing has those behind {end}"
+            raise CorruptionError(url, None, reason)
+        found.append(each)
+        end = each.last_seq
+    return found
 
 
 def newest_with_shipped(bucket: Bucket) -> tuple[BucketRecord, list[LoggedGroup]]:
@@ -78,16 +95,14 @@ def _newest(bucket: Bucket) -> BucketRecord:
 
 
 def _above(record: BucketRecord, log: ObjectLog) -> list[LoggedGroup]:
-    found: list[LoggedGroup] = []
-    end = record.seq
     with walking(log, log_begin(record)) as walk:
-        while (frame := _following(walk)) is not None:
-            for each in log.groups(frame) if frame.is_frame else ():
-                if each.last_seq > end:
-                    require_next(each, end, log.url(frame.place.key))
-                    found.append(each)
-                    end = each.last_seq
-    return found
+        return above(record, _groups(log, walk), log.objects.url) or []
+
+
+def _groups(log: ObjectLog, walk: LogWalk) -> Iterator[LoggedGroup]:
+    while (found := _following(walk)) is not None:
+        if found.is_frame:
+            yield from log.groups(found)
 
 
 def _following(walk: LogWalk) -> LogObject | None:

@@ -1,6 +1,7 @@
 """Rest: an owner's work on its log when no more commits come: at its end, or after a minute.
 
-    at the end    a checkpoint if the log is worth one; otherwise the next open replays the log
+    at the end    a checkpoint if the log is worth one, or if the store has a mirror; otherwise the
+                  next open replays the log
     idle          deletes ready segments, and flushes unflushed rows
 
 A log is worth a checkpoint if the next open would notice it, by the time of the replay or by the
@@ -40,8 +41,13 @@ class Rest:
         checkpoint: Callable[[], object],
         fit: Callable[[int], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
+        is_mirrored: bool = False,
     ) -> None:
-        """`fit` hears how large the newest segment is, once it is small."""
+        """`fit` hears how large the newest segment is, once it is small.
+
+        `is_mirrored`: what is flushed at the end goes into a bucket, which has no log.
+        """
+        self._is_mirrored = is_mirrored
         self._committer, self._log, self._checkpoint = committer, log, checkpoint
         self._fit, self._clock, self._small_at = fit, clock, -math.inf
 
@@ -64,7 +70,9 @@ class Rest:
 
     def at_the_end(self) -> None:
         """Leave a small log; if that fails, keep the present log, which loses nothing."""
-        if self._committer.poisoned or not self._unflushed() or not self._is_worth_it():
+        if self._committer.poisoned or not self._unflushed():
+            return
+        if not (self._is_mirrored or self._is_worth_it()):
             return
         try:
             self._log.rest()

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from typing import Protocol
 
 import msgspec
 
-from siltstone.formats.manifest import KeyedStorage, Record, Tag
+from siltstone.formats.inventory import InventoryFile
+from siltstone.formats.manifest import KeyedStorage, Pin, Record, Tag
 from siltstone.maintenance import retention, thinning
 from siltstone.maintenance.thinning import Bounds, Extent, TableSize
 from siltstone.storage.manifest.floor import Floor
-from siltstone.storage.tables.tables import TableReader
+
+
+class FilesOfPins(Protocol):
+    """What a plan needs of tables: those of a store, or of its mirror."""
+
+    def files(self, pin: Pin) -> Sequence[InventoryFile]:
+        """Return the files that a version needs."""
+        ...
 
 
 class FloorPlanner(msgspec.Struct, frozen=True):
@@ -24,7 +33,7 @@ class FloorPlanner(msgspec.Struct, frozen=True):
         bounds: What may lie between two kept records.
     """
 
-    tables: TableReader
+    tables: FilesOfPins
     now_us: Callable[[], int]
     retention_s: float
     bounds: Bounds

@@ -15,6 +15,7 @@ from siltstone.engine.read.view import State, View
 from siltstone.errors import CorruptionError
 from siltstone.formats.manifest import Pin
 from siltstone.maintenance.index.index_plan import IndexStatus, declared_on, statuses
+from siltstone.maintenance.schedule.mirror_status import MirrorStatus, RunningMirror, mirrors
 from siltstone.maintenance.schedule.overdue import Overdue, Owed
 from siltstone.maintenance.schedule.pace import Backpressure
 from siltstone.storage.cache.part_cache import CacheUse, PartCache
@@ -143,7 +144,9 @@ class Status:
     shipping: str | None
     """Why none is shipped now; None: they are."""
     owed: tuple[str, ...]
-    """What is due, and did not fit into a close: "merge", "optimize", "vacuum"."""
+    """What is due, and did not fit into a close: "merge", "optimize", "vacuum", "mirror"."""
+    mirrors: tuple[MirrorStatus, ...]
+    """What buckets have of it."""
     cache: CacheUse
     """The rows in files of the user; all zeros where there are none."""
 
@@ -189,6 +192,7 @@ class Status:
             f"  {held}",
             *(f"  {table}" for table in self.tables),
             *(f"  job: {job}" for job in self.jobs),
+            *(f"  mirror at {each}" for each in self.mirrors),
         ]
         if self.owed:
             what = ", ".join(self.owed)
@@ -221,6 +225,7 @@ class Counts:
     is_read_only: bool = False
     shipped_seq: int | None = None
     shipping: str | None = None
+    mirror: RunningMirror | None = None
 
 
 def status_of(
@@ -230,6 +235,7 @@ def status_of(
     view, record = state.view, state.view.record
     sizes = _segments(site.files, site.root / "wal")
     levels = view.levels.values()
+    mirrored = mirrors(site, record, state.visible, counts.mirror)
     return Status(
         path=str(site.root),
         epoch=record.epoch,
@@ -259,7 +265,8 @@ def status_of(
             None if counts.shipped_seq is None else max(0, state.visible - counts.shipped_seq)
         ),
         shipping=counts.shipping,
-        owed=_owed(site, view, memory_bytes_max),
+        owed=(*_owed(site, view, memory_bytes_max), *_owed_to(mirrored)),
+        mirrors=mirrored,
         cache=CacheUse() if parts is None else parts.use(),
     )
 
@@ -272,6 +279,10 @@ def _owed(site: Site, view: View, memory_bytes_max: int) -> tuple[str, ...]:
     return tuple(
         step for step, _ in Overdue.at(view, site, memory_bytes_max).steps() if step in owed
     )
+
+
+def _owed_to(mirrored: tuple[MirrorStatus, ...]) -> tuple[str, ...]:
+    return ("mirror",) if any(each.is_owed and each.behind for each in mirrored) else ()
 
 
 def memory_of(view: View, recent_bytes: int, lance_bytes: int, bytes_max: int) -> Memory:

@@ -68,7 +68,7 @@ class Ending:
         on_progress: Progress = lambda _what, _done, _all: None,
     ) -> None:
         self.upkeep, self._seconds, self.on_progress = upkeep, seconds, on_progress
-        self.spent_s = 0.0
+        self.spent_s = self.mirrored_s = 0.0
         self.done: list[str] = []
         self.left: list[str] = []
         self._is_stopped = False

@@ -37,7 +37,7 @@ from siltstone.errors import (
 from siltstone.formats.bucket import BucketRecord
 from siltstone.formats.log.log_object import BEGINNING, LoggedGroup, Place
 from siltstone.formats.manifest import Record
-from siltstone.maintenance.backup.shipped_log import log_begin, require_next
+from siltstone.maintenance.backup.shipped_log import above, log_begin
 from siltstone.maintenance.shipping.local_tail import Line, LocalTail
 from siltstone.maintenance.shipping.named_files import NamedFiles
 from siltstone.process import threads
@@ -89,7 +89,7 @@ class Shipper:
         own = replace(objects, caller="log", pause=self._pause)
         self._bucket, self._log = Bucket(own), ObjectLog(own)
         self._files, self._retirer = NamedFiles(site, own), Retirer(ObjectLog(objects.of("log")))
-        self._tail: LocalTail | None = None
+        self._tail = LocalTail(site, record)
         self._writer: LogWriter | None = None
         self._sent: list[LoggedGroup] = []
         """What is under way."""
@@ -194,21 +194,19 @@ class Shipper:
 
     def _run(self) -> None:
         try:
-            self._tail = LocalTail(self._site, self._record)
             while not self._stopping.is_set():
                 is_ending = self._is_ending  # read first: what was durable before it is shipped
-                self._try()
+                self.ship()
                 if self._is_over or is_ending:
                     break
                 self._wanted.wait(self._pause_s if self._failure else self._look_s)
                 self._wanted.clear()
         finally:
             self._over(self._failure or "the store was closed")
-            if self._tail is not None:
-                self._tail.close()
+            self._tail.close()
 
-    def _try(self) -> None:
-        """Ship all that is durable now, or say why not."""
+    def ship(self) -> None:
+        """Ship all that is durable now, or say why not: `failure`. For the thread."""
         try:
             while not self._stopping.is_set() and self._step():
                 pass
@@ -245,7 +243,6 @@ class Shipper:
 
     def _next_groups(self) -> list[LoggedGroup] | None:
         """Return what goes into the next frame, its files in the bucket; None: it is gone here."""
-        assert self._tail is not None
         groups = self._tail.behind(self._end)
         if groups:
             try:
@@ -304,16 +301,14 @@ class Shipper:
 
     def _go_on(self, newest: BucketRecord, taken: TakenOver) -> None:
         """Go on behind the frames that were found, if they are of this store's line."""
-        assert self._tail is not None
-        last: LoggedGroup | None = None
-        self._end = newest.seq
+        groups = (each for frame in taken.frames for each in self._log.groups(frame))
+        found = above(newest, groups, self.url)
+        self._end = found[-1].last_seq if found else newest.seq
         for frame in taken.frames:
-            for found in self._log.groups(frame):
-                if found.last_seq > self._end:
-                    require_next(found, self._end, self.url)
-                    self._end, last = found.last_seq, found
             self._remember(frame.last_seq, frame.place)
-        line = Line.SAME if last is None else self._tail.line_of(last)
+        line = Line.OTHER if found is None else Line.SAME
+        if found:
+            line = self._tail.line_of(found[-1])
         if line is Line.OTHER:
             raise RequestError(
                 f"{self.url} diverged: its log has commits up to seq {self._end} that"

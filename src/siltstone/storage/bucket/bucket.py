@@ -113,13 +113,25 @@ class Bucket:
         assert seq is not None
         found = self._last(numbers, seq, lambda record: record.seq)
         if found is None or found.seq != seq:
-            ends = {self.read(numbers[0]).seq, self.read(numbers[-1]).seq}
-            below = "" if found is None else f"; the next one below is at {found.seq}"
-            raise RequestError(
-                f"{self.objects.url} has no record at seq {seq}: its records are at seqs from"
-                f" {min(ends)} to {max(ends)}{below}"
-            )
+            raise self._no_record(numbers, seq, found)
         return found
+
+    def _no_record(
+        self, numbers: Sequence[int], seq: int, below: BucketRecord | None
+    ) -> RequestError:
+        """Say which records there are, if none is at a seq: a restore makes a store of a record."""
+        above = [number for number in numbers if below is None or number > below.number]
+        ends = {self.read(numbers[0]).seq, self.read(numbers[-1]).seq}
+        near = [] if below is None else [f"; the next one below is at {below.seq}"]
+        if above:
+            found = self.read(above[0]).seq
+            near.append(
+                f"; the next one above is at {found}: snapshot(seq=...) reads the past there"
+            )
+        return RequestError(
+            f"{self.objects.url} has no record at seq {seq}: its records are at seqs from"
+            f" {min(ends)} to {max(ends)}{''.join(near)}"
+        )
 
     def _last(
         self, numbers: Sequence[int], bound: int, value: Callable[[BucketRecord], int]

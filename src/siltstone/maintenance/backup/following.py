@@ -1,0 +1,267 @@
+"""Following: a mirror that goes on, in a process of its own or in a thread of the owner's.
+
+    claim ─▶ the newest record is leased, copied, published ─▶ a newer one? the newest then ─▶ ...
+      ▲                     │ no answer: once more, after a pause        skipped ones are no gap
+      └─────────────────────┘
+
+It knows what the bucket has, so it lists it once; its memory is the names of the files of two
+records. It lets go of a lease when the record is there, so a slow upload keeps the files of one
+record, at most.
+
+A bucket that is claimed elsewhere is asked again and again by the owner's thread. What another try
+would not change ends it: the mirror diverged, or was taken, or the store was replaced.
+
+Lock: none. One thread runs it; any thread may call `Stop`, `finish`, and read `state`, which is
+assigned as a whole.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+
+from siltstone.errors import (
+    BusyError,
+    ReplacedError,
+    SiltstoneError,
+    UnavailableError,
+    in_words,
+)
+from siltstone.formats.manifest import Record
+from siltstone.maintenance.backup.bucket_vacuum import INTERVAL_S
+from siltstone.maintenance.backup.leased_records import LeasedRecords, lease
+from siltstone.maintenance.backup.mirror import Mirrored, Mirrorer, MirrorSession
+from siltstone.maintenance.gc.sweep import StoppedError
+from siltstone.process import threads
+
+LOOK_S = 1.0
+"""How often it looks for a newer record: one look is one name that is not there."""
+PAUSE_S = 30.0
+"""After a failure."""
+_log = logging.getLogger(__name__)
+
+
+class Stop:
+    """Ends a mirror between any two requests. Any thread."""
+
+    def __init__(self, event: threading.Event | None = None) -> None:
+        self._event = event or threading.Event()
+
+    def set(self) -> None:
+        self._event.set()
+
+    @property
+    def is_set(self) -> bool:
+        return self._event.is_set()
+
+    def check(self) -> None:
+        """Let a step go on.
+
+        Raises:
+            StoppedError: It was stopped.
+        """
+        if self._event.is_set():
+            raise StoppedError
+
+    def pause(self, seconds: float) -> None:
+        """Wait between two tries of a request.
+
+        Raises:
+            StoppedError: It was stopped.
+        """
+        self._event.wait(seconds)
+        self.check()
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorState:
+    """What a mirror is at: the record that it leases, and what of it is not in the bucket yet.
+
+    `sizes` are the files of that record. `failure`: why the last try ended; None: it did not.
+    """
+
+    record: int = 0
+    left_bytes: int = 0
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    failure: str | None = None
+
+
+class Following:
+    """See the module.
+
+    Args:
+        mirrorer: Its `step` is `stop.check`, and its requests wait by `stop.pause`.
+        stop: Ends it.
+        hears: Called after each publish.
+        vacuum: Vacuums the bucket, now and then.
+        is_patient: A bucket that does not answer at first, or is claimed, is asked again.
+    """
+
+    def __init__(
+        self,
+        mirrorer: Mirrorer,
+        stop: Stop,
+        *,
+        hears: Callable[[Mirrored], object] = lambda _: None,
+        vacuum: Callable[[], object] | None = None,
+        is_patient: bool = False,
+        look_s: float = LOOK_S,
+        pause_s: float = PAUSE_S,
+    ) -> None:
+        self._mirrorer, self._stop, self._hears = mirrorer, stop, hears
+        self._vacuum, self._vacuumed_at = vacuum, -INTERVAL_S
+        self._is_patient, self._look_s, self._pause_s = is_patient, look_s, pause_s
+        self._news = threading.Event()
+        self._is_ending = False
+        self._copied: int | None = None
+        self._thread: threading.Thread | None = None
+        self.state = MirrorState()
+
+    @property
+    def mirrorer(self) -> Mirrorer:
+        """What mirrors."""
+        return self._mirrorer
+
+    @property
+    def url(self) -> str:
+        return self._mirrorer.objects.url
+
+    # --- one thread
+
+    def run(self, *, take: bool = False, adopt: bool = False) -> None:
+        """Mirror the newest record, and the newest one again whenever there is one, until a stop.
+
+        Raises:
+            SiltstoneError: As `Mirrorer.run`, if another try would not change it; or, unless it is
+                patient, before the first publish.
+        """
+        while not self._stop.is_set:
+            try:
+                self._claim_and_follow(take=take, adopt=adopt)
+            except StoppedError:
+                return
+            except (UnavailableError, BusyError) as error:
+                if isinstance(error, ReplacedError) or not (self._is_patient or self._has_copied):
+                    raise
+                self._failed(error)
+                if self._is_ending:
+                    return
+                self._news.wait(self._pause_s)
+                self._news.clear()
+            else:
+                return
+            take = adopt = False
+
+    @property
+    def _has_copied(self) -> bool:
+        return self._copied is not None
+
+    def _claim_and_follow(self, *, take: bool, adopt: bool) -> None:
+        site = self._mirrorer.site
+        with ExitStack() as held:
+            leases = held.enter_context(ExitStack())
+            source = lease(site, leases, with_log=False)
+            session = held.enter_context(self._mirrorer.session(source, take=take, adopt=adopt))
+            while True:
+                self._copy(session, source)
+                is_due = self._is_vacuum_due(session)
+                if is_due:
+                    session.publish(source, self._say, anyway=True)
+                leases.close()
+                if is_due:
+                    self._vacuum_bucket()
+                if not self._has_newer(source.record):
+                    return
+                source = lease(site, leases, with_log=False)
+
+    def _copy(self, session: MirrorSession, source: LeasedRecords) -> None:
+        self.state = MirrorState(source.record.number, sizes=source.sizes)
+        made = session.publish(source, self._say)
+        self._copied = source.record.number
+        self.state = MirrorState()
+        self._hears(made)
+
+    def _is_vacuum_due(self, session: MirrorSession) -> bool:
+        if self._vacuum is None or self._is_ending or session.newest is None:
+            return False
+        return session.newest.number > 1 and time.monotonic() - self._vacuumed_at >= INTERVAL_S
+
+    def _vacuum_bucket(self) -> None:
+        """Vacuum; what fails there is garbage for the next one, and no reason to end a mirror."""
+        assert self._vacuum is not None
+        self._vacuumed_at = time.monotonic()
+        try:
+            self._vacuum()
+        except SiltstoneError as error:
+            _log.warning("the vacuum of the mirror at %s failed: %s", self.url, in_words(error))
+
+    def _say(self, path: str, done: int, total: int) -> None:
+        del path
+        self.state = replace(self.state, left_bytes=total - done)
+
+    def _has_newer(self, copied: Record) -> bool:
+        """Wait for a newer record; False: the end came first, and there is none."""
+        while True:
+            self._stop.check()
+            is_ending = self._is_ending  # read first: what was published before the end is copied
+            if self._mirrorer.site.manifests.newer_record(copied) is not None:
+                return True
+            if is_ending:
+                return False
+            self._news.wait(self._look_s)
+            self._news.clear()
+
+    def _failed(self, error: SiltstoneError) -> None:
+        self.state = MirrorState(failure=in_words(error))
+        _log.warning("the mirror at %s waits: %s", self.url, in_words(error))
+
+    # --- a thread of an owner
+
+    def start(self) -> None:
+        """Run it in a thread, which ends by `finish`. If there is none, it fails alone."""
+        thread = threading.Thread(target=self._run, name="siltstone-mirror", daemon=True)
+        try:
+            threads.start(thread)
+            self._thread = thread
+        except UnavailableError as error:
+            self._failed(error)
+
+    def _run(self) -> None:
+        try:
+            self.run()
+        except Exception as error:  # noqa: BLE001 - a thread of its own: `state` and the log say it
+            self.state = MirrorState(failure=in_words(error))
+            _log.warning("the mirror at %s ended: %s", self.url, in_words(error))
+
+    def finish(self, seconds: float, is_over: Callable[[], bool] = lambda: False) -> bool:
+        """Copy what is the newest record now, and end; say whether it is there.
+
+        Args:
+            seconds: For how long at most, but for a request that is running.
+            is_over: Asked all the time; ends it at once.
+        """
+        if self._thread is None:
+            return True
+        self._is_ending = True
+        self._news.set()
+        began = time.monotonic()
+        while self._thread.is_alive():
+            has_no_time = time.monotonic() - began >= seconds
+            if has_no_time or is_over():
+                self._stop.set()
+                self._news.set()
+                self._thread.join()
+            self._thread.join(min(_TICK_S, seconds))
+        self._thread = None
+        newest = self._mirrorer.site.manifests.newest().number
+        is_there = self.state.failure is None and self._copied == newest
+        if not is_there:
+            self._mirrorer.owe()
+        return is_there
+
+
+_TICK_S = 0.05
