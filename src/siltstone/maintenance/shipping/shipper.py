@@ -38,6 +38,7 @@ from siltstone.formats.bucket import BucketRecord
 from siltstone.formats.log.log_object import BEGINNING, LoggedGroup, Place
 from siltstone.formats.manifest import Record
 from siltstone.maintenance.backup.shipped_log import above, log_begin
+from siltstone.maintenance.gc.sweep import StoppedError
 from siltstone.maintenance.shipping.local_tail import Line, LocalTail
 from siltstone.maintenance.shipping.named_files import NamedFiles
 from siltstone.process import threads
@@ -56,10 +57,6 @@ PAUSE_S = 5.0
 PLACES_MAX = 1 << 16
 """So many frames are remembered to find the floor of a record; else the one before stays."""
 _log = logging.getLogger(__name__)
-
-
-class _StoppedError(Exception):
-    """The store ends."""
 
 
 class Shipper:
@@ -84,7 +81,7 @@ class Shipper:
         pause_s: float = PAUSE_S,
     ) -> None:
         self._site, self._record, self._require_ours = site, record, require_ours
-        self._look_s, self._pause_s = look_s, pause_s
+        self._look_s, self._pause_s, self._objects = look_s, pause_s, objects
         self._stopping, self._wanted = threading.Event(), threading.Event()
         own = replace(objects, caller="log", pause=self._pause)
         self._bucket, self._log = Bucket(own), ObjectLog(own)
@@ -210,7 +207,7 @@ class Shipper:
         try:
             while not self._stopping.is_set() and self._step():
                 pass
-        except _StoppedError:
+        except StoppedError:
             return
         except (UnavailableError, BusyError, OSError) as error:
             if isinstance(error, ReplacedError):
@@ -337,9 +334,10 @@ class Shipper:
 
     def _pause(self, seconds: float) -> None:
         """Wait between two tries of a request."""
-        self._stopping.wait(seconds)
+        if not self._stopping.is_set():
+            self._objects.pause(seconds)
         if self._stopping.is_set():
-            raise _StoppedError
+            raise StoppedError
 
     def _say(self, failure: str | None) -> None:
         if failure is not None and failure != self._failure:
