@@ -7,7 +7,8 @@
     a record    holds frames, and raises the floor; below it frames may be deleted, one by one
 
 Between any two steps of one, the others may do anything, as often as they like: so all of them may
-sleep as long as they like. In every state: what was acknowledged in an epoch was found by each
+sleep as long as they like. (A claimer that meets the floor of a later epoch ends at once; here it
+goes on, and does no harm.) In every state: what was acknowledged in an epoch was found by each
 later owner, or is in a record. The steps are those of `storage.objects.log.claim`; two puts in
 flight are more than the log has now, and the format is made for them.
 

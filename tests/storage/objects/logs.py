@@ -71,6 +71,10 @@ class Process:
     refused: list[tuple[int, str]] = field(default_factory=list)
     """What is not in the log, for good."""
 
+    known: list[tuple[int, str]] = field(default_factory=list)
+    epoch: int = 0
+    _writer: LogWriter | None = None
+
     def run(self, count: int, *, publishes: bool = False) -> None:
         """Append `count` commits, and have a record of the first ones; end where others go on."""
         log = log_at(self.server)
@@ -78,20 +82,27 @@ class Process:
             found = take_over(log, lambda: self.bucket.floor, new_token())
         except (FencedError, UnavailableError):
             return
-        known = self._known(log, found)
+        self.known, self.epoch, self._writer = self._known(log, found), found.epoch, found.writer
         for _ in range(count):
-            made = known[-1][0] + 1 if known else 1, self.name
-            try:
-                _settle(found.writer, group(*made))
-            except FencedError:
-                self.refused.append(made)
+            if not self.append():
                 return
-            except UnavailableError:
-                return
-            known.append(made)
-            self.told.append(made)
             if publishes and len(self.told) == 2:
-                self._publish(log, known, found.writer.at)
+                self._publish(log, self.known, found.writer.at)
+
+    def append(self) -> bool:
+        """Append a commit; say whether it was acknowledged."""
+        assert self._writer is not None
+        made = self.known[-1][0] + 1 if self.known else 1, self.name
+        try:
+            _settle(self._writer, group(*made))
+        except FencedError:
+            self.refused.append(made)
+            return False
+        except UnavailableError:
+            return False
+        self.known.append(made)
+        self.told.append(made)
+        return True
 
     def _known(self, log: ObjectLog, found: TakenOver) -> list[tuple[int, str]]:
         frames = [each for frame in found.frames for each in log.groups(frame)]

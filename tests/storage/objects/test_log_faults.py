@@ -104,4 +104,6 @@ def test_a_process_that_sleeps_at_any_request_finds_out_that_others_went_on(
         sleeper = Process("a", bucket, server)
         sleeper.run(COMMITS, publishes=True)
         assert all(len(process.told) == COMMITS for process in processes)
+        last = max([sleeper, *processes], key=lambda process: process.epoch)
+        assert last.append()  # who claimed last is not ended by one that claimed before
         require_all_of(bucket, sleeper, *processes)

@@ -7,7 +7,7 @@
     the number was taken meanwhile: its owner still writes ─▶ once, a *barrier*: a fence ahead of
     it, where it stops at the latest ─▶ walk on
     a fence of a lower epoch is there: the log goes on in that one
-    a fence of a higher epoch, or a later claim: lost
+    a fence or a floor of a higher epoch, or a later claim: lost
 
 Without the second look a slow claimer could walk over a log that was retired, put its fence where
 the real one had been passed, and acknowledge beside the new owner. Without the epoch in the floor
@@ -81,6 +81,8 @@ def _claim(log: ObjectLog, start: Place, token: bytes) -> int:
 
 def _to_the_end(log: ObjectLog, walk: LogWalk, epoch: int, token: bytes) -> tuple[LogObject, ...]:
     """Walk to the end, and have a fence of ours there; return the frames on the way."""
+    if walk.at.epoch > epoch:  # a record of a later owner: a fence of ours would end its log
+        raise FencedError(epoch, walk.at.epoch)
     frames: list[LogObject] = []
     is_barred = False
     while walk.at.epoch != epoch:
