@@ -17,7 +17,7 @@ from siltstone.errors import (
     NotShippedError,
     RequestError,
 )
-from siltstone.formats.log.log_object import Place
+from siltstone.formats.log.log_object import LogPlace
 from siltstone.local.store import LocalStore
 from siltstone.maintenance.backup.mirror import Mirrorer
 from siltstone.maintenance.backup.shipped_log import newest_with_shipped
@@ -187,7 +187,7 @@ def test_frames_are_deleted_below_the_floor_of_a_record_of_the_bucket_alone(ship
     assert trace.count(trace[0]) == 1
     assert log_keys(bucket) == kept
     newest = Bucket(objects_of(at(bucket))).choose(None, None)
-    assert Place(newest.wal_epoch, newest.wal_floor).key == kept[0]
+    assert LogPlace(newest.wal_epoch, newest.wal_floor).key == kept[0]
 
 
 def test_a_mirror_that_does_not_ship_leaves_the_floor_where_it_is(shipping, bucket, tmp_path):

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from siltstone.errors import FencedError, UnavailableError
-from siltstone.formats.log.log_object import BEGINNING, LoggedGroup, Place
+from siltstone.formats.log.log_object import BEGINNING, LoggedGroup, LogPlace
 from siltstone.storage.objects.log.claim import TakenOver, take_over
 from siltstone.storage.objects.log.log import ObjectLog
 from siltstone.storage.objects.log.retire import Retirer
@@ -44,7 +44,7 @@ class Bucket:
     """A bucket, with the newest record of its chain: where the log begins, and what it holds."""
 
     objects: SimBucket = field(default_factory=SimBucket)
-    floor: Place = BEGINNING
+    floor: LogPlace = BEGINNING
     held: list[tuple[int, str]] = field(default_factory=list)
 
     def server(self) -> SimServer:
@@ -110,7 +110,7 @@ class Process:
         last = held[-1][0] if held else 0
         return held + [each for each in texts(frames) if each[0] > last]
 
-    def _publish(self, log: ObjectLog, known: list[tuple[int, str]], floor: Place) -> None:
+    def _publish(self, log: ObjectLog, known: list[tuple[int, str]], floor: LogPlace) -> None:
         if len(self.bucket.held) < len(known):
             self.bucket.floor, self.bucket.held = floor, list(known)
             with suppress(UnavailableError):  # the next one deletes them

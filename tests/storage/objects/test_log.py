@@ -16,7 +16,7 @@ from siltstone.formats.log.log_object import (
     Kind,
     LoggedGroup,
     LogObject,
-    Place,
+    LogPlace,
 )
 from siltstone.storage.objects.log.claim import TakenOver, take_over
 from siltstone.storage.objects.log.log import AHEAD_MAX, LogWalk, walking
@@ -39,7 +39,7 @@ def test_a_new_log_is_empty_and_its_first_frame_is_behind_a_fence():
     bucket = Bucket()
     found = begun(bucket)
     assert (found.epoch, found.frames) == (1, ())
-    assert found.writer.append([group(1, "a")]) == Place(1, 2)
+    assert found.writer.append([group(1, "a")]) == LogPlace(1, 2)
     assert bucket.content() == [(1, "a")]
 
 
@@ -48,7 +48,7 @@ def test_a_frame_has_the_groups_that_waited_for_it_each_with_its_own_seqs():
     writer = begun(bucket).writer
     writer.append([group(1, "one", 3), group(4, "two"), group(5, "three", 2)])
     log = log_at(bucket.server())
-    frame = log.get(Place(1, 2))
+    frame = log.get(LogPlace(1, 2))
     assert frame is not None
     assert (frame.first_seq, frame.last_seq) == (1, 6)
     assert [(each.first_seq, each.last_seq) for each in log.groups(frame)] == [
@@ -64,7 +64,7 @@ def test_each_frame_is_one_put_and_one_request():
     server.trace.clear()
     for seq in range(1, 4):
         writer.append([group(seq, "x")])
-    assert server.trace == [f"put {Place(1, number).key}" for number in (2, 3, 4)]
+    assert server.trace == [f"put {LogPlace(1, number).key}" for number in (2, 3, 4)]
 
 
 def test_a_frame_above_the_size_of_a_part_lies_in_parts_that_are_put_before_it():
@@ -93,7 +93,7 @@ def test_a_later_owner_fences_the_one_before_and_goes_on_behind_it():
     first.append([group(1, "a")])
     second = begun(bucket)
     assert second.epoch == 2
-    assert [frame.place for frame in second.frames] == [Place(1, 2)]
+    assert [frame.place for frame in second.frames] == [LogPlace(1, 2)]
     with pytest.raises(FencedError, match="epoch 2 owns"):
         first.append([group(2, "lost")])
     second.writer.append([group(2, "b")])
@@ -144,7 +144,7 @@ def test_a_put_without_an_answer_is_repeated_under_its_number_before_anything_el
         writer.append([group(1, "a")])
     assert writer.is_in_doubt
     server.always = None
-    assert writer.again() == Place(1, 2)
+    assert writer.again() == LogPlace(1, 2)
     assert not writer.is_in_doubt
     writer.append([group(2, "b")])
     assert bucket.content() == [(1, "a"), (2, "b")]
@@ -156,7 +156,7 @@ def test_objects_are_asked_for_ahead_as_long_as_they_are_there():
     for seq in range(1, 41):
         writer.append([group(seq, "x")])
     server = bucket.server()
-    with walking(log_at(server), Place(1, 2)) as walk:
+    with walking(log_at(server), LogPlace(1, 2)) as walk:
         seqs = [found.first_seq for found in steps_of(walk)]
     assert seqs == list(range(1, 41))
     assert 40 < server.requests <= 40 + 2 * AHEAD_MAX
@@ -183,10 +183,10 @@ def test_retiring_deletes_frames_below_the_floor_and_no_fence_or_claim():
 
 
 def test_the_keys_of_a_log_are_in_the_order_of_its_places():
-    places = [Place(0, 1), Place(1, 0), Place(1, 2), Place(1, 10), Place(2, 11)]
+    places = [LogPlace(0, 1), LogPlace(1, 0), LogPlace(1, 2), LogPlace(1, 10), LogPlace(2, 11)]
     assert sorted(place.key for place in places) == [place.key for place in places]
     assert [formats.place_of(place.key) for place in places] == [(p, False) for p in places]
-    assert formats.place_of(Place(1, 2).part(3)) == (Place(1, 2), True)
+    assert formats.place_of(LogPlace(1, 2).part(3)) == (LogPlace(1, 2), True)
     assert formats.place_of("wal/now") is None
 
 
@@ -244,7 +244,7 @@ def test_each_object_that_is_gone_is_missed_but_for_the_last_one():
 def test_an_object_under_the_key_of_another_is_refused():
     bucket = written()
     keys = sorted(key for key in bucket.objects.objects if not key.endswith(f"{0:020d}"))
-    behind = "shop/" + Place(2, 99).key
+    behind = "shop/" + LogPlace(2, 99).key
     for key in keys:
         is_frame = len(bucket.objects.objects[key][0]) > FENCE_BYTES
         others = [*keys, behind] if is_frame else keys  # a fence ahead is a barrier to no one

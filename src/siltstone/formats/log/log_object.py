@@ -58,7 +58,7 @@ _KEY = re.compile(r"wal/([0-9]{8,})/([0-9]{20})(\.[0-9]{4})?")
 require(_HEADER.size == 80, "the header of a log object has 80 bytes")
 
 
-class Place(NamedTuple):
+class LogPlace(NamedTuple):
     """Where an object of the log lies; places of one log compare by their numbers."""
 
     epoch: int
@@ -69,15 +69,15 @@ class Place(NamedTuple):
         return f"{LOG}{self.epoch:08d}/{self.number:020d}"
 
     @property
-    def behind(self) -> Place:
-        return Place(self.epoch, self.number + 1)
+    def behind(self) -> LogPlace:
+        return LogPlace(self.epoch, self.number + 1)
 
     def part(self, index: int) -> str:
         """Return the key of a part of a frame."""
         return f"{self.key}.{index:04d}"
 
 
-BEGINNING = Place(0, 1)
+BEGINNING = LogPlace(0, 1)
 """Where every log begins."""
 
 
@@ -103,7 +103,7 @@ class LogObject(msgspec.Struct, frozen=True):
     """One object. `payload` is a view of what was read; `checksum` is that of the object."""
 
     kind: Kind
-    place: Place
+    place: LogPlace
     first_seq: int
     last_seq: int
     writer: bytes
@@ -121,17 +121,17 @@ class LogObject(msgspec.Struct, frozen=True):
         return self.first_seq
 
 
-def place_of(key: str) -> tuple[Place, bool] | None:
+def place_of(key: str) -> tuple[LogPlace, bool] | None:
     """Return the place that a key names, and whether it is that of a part; None: another key."""
     found = _KEY.fullmatch(key)
     if found is None:
         return None
-    return Place(int(found[1]), int(found[2])), found[3] is not None
+    return LogPlace(int(found[1]), int(found[2])), found[3] is not None
 
 
 def encode(
     kind: Kind,
-    place: Place,
+    place: LogPlace,
     seqs: tuple[int, int],
     writer: bytes,
     previous: int,
@@ -147,7 +147,7 @@ def encode(
     return body + _CHECKSUM.pack(checksum), checksum
 
 
-def decode(data: bytes, place: Place, url: str) -> LogObject:
+def decode(data: bytes, place: LogPlace, url: str) -> LogObject:
     """Return the object that lies at a place.
 
     Raises:

@@ -32,7 +32,7 @@ from siltstone.errors import (
 )
 from siltstone.formats import bucket as formats
 from siltstone.formats.bucket import BucketRecord
-from siltstone.formats.log.log_object import Place
+from siltstone.formats.log.log_object import LogPlace
 from siltstone.formats.manifest import Record
 from siltstone.maintenance.backup.backup import Progress
 from siltstone.maintenance.backup.bucket_vacuum import is_due
@@ -109,7 +109,7 @@ class _Seen:
 class ShippedLog(Protocol):
     """The log in the bucket, if this process ships it: `maintenance.shipping.shipper.Shipper`."""
 
-    def floor(self, seq: int) -> Place | None:
+    def floor(self, seq: int) -> LogPlace | None:
         """Return where the log goes on above a record that ends at `seq`; None: not known."""
         ...
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from siltstone.errors import BusyError, CorruptionError, RequestError
 from siltstone.formats.bucket import BucketRecord
 from siltstone.formats.log import group
-from siltstone.formats.log.log_object import BEGINNING, LoggedGroup, LogObject, Place
+from siltstone.formats.log.log_object import BEGINNING, LoggedGroup, LogObject, LogPlace
 from siltstone.storage.bucket.bucket import Bucket
 from siltstone.storage.objects.log.log import LogWalk, ObjectLog, walking
 from siltstone.units import Seq
@@ -19,9 +19,9 @@ from siltstone.units import Seq
 ATTEMPTS_MAX = 16
 
 
-def log_begin(record: BucketRecord) -> Place:
+def log_begin(record: BucketRecord) -> LogPlace:
     """Return where the log above a record begins; without a floor, where every log does."""
-    return Place(record.wal_epoch, record.wal_floor) if record.wal_floor else BEGINNING
+    return LogPlace(record.wal_epoch, record.wal_floor) if record.wal_floor else BEGINNING
 
 
 def above(

@@ -35,7 +35,7 @@ from siltstone.errors import (
     in_words,
 )
 from siltstone.formats.bucket import BucketRecord
-from siltstone.formats.log.log_object import BEGINNING, LoggedGroup, Place
+from siltstone.formats.log.log_object import BEGINNING, LoggedGroup, LogPlace
 from siltstone.formats.manifest import Record
 from siltstone.maintenance.backup.shipped_log import above, log_begin
 from siltstone.maintenance.gc.sweep import StoppedError
@@ -96,7 +96,7 @@ class Shipper:
         """A record with this seq, before the log goes on; None: it goes on."""
         self._changed = threading.Condition()
         self._shipped = self._forgotten = 0
-        self._places: deque[tuple[int, Place]] = deque()
+        self._places: deque[tuple[int, LogPlace]] = deque()
         self._next = BEGINNING
         self._failure: str | None = None
         self._is_over = self._is_ending = False
@@ -151,7 +151,7 @@ class Shipper:
                 return None
             return self._failure or f"the bucket did not have it within {timeout_s:g} s"
 
-    def floor(self, seq: int) -> Place | None:
+    def floor(self, seq: int) -> LogPlace | None:
         """Return where the log goes on above a record that ends at `seq`; None: not known here."""
         with self._changed:
             if self._writer is None or seq < self._forgotten:
@@ -165,7 +165,7 @@ class Shipper:
         Raises:
             UnavailableError: The server does not answer; the next one deletes them.
         """
-        floor = Place(record.wal_epoch, record.wal_floor)
+        floor = LogPlace(record.wal_epoch, record.wal_floor)
         with self._changed:
             while self._places and self._places[0][1].number < floor.number:
                 self._places.popleft()
@@ -250,7 +250,7 @@ class Shipper:
                 return None  # they were merged since, and vacuumed: a record has the rows
         return groups
 
-    def _landed(self, place: Place) -> None:
+    def _landed(self, place: LogPlace) -> None:
         """Tell those who wait that a frame is in the bucket, and all before it."""
         assert self._writer is not None
         self._end = self._sent[-1].last_seq
@@ -259,7 +259,7 @@ class Shipper:
             self._next = self._writer.at
             self._reach(self._end)
 
-    def _remember(self, last_seq: int, place: Place) -> None:
+    def _remember(self, last_seq: int, place: LogPlace) -> None:
         self._places.append((last_seq, place))
         if len(self._places) > PLACES_MAX:
             self._forgotten = self._places.popleft()[0]
@@ -292,7 +292,7 @@ class Shipper:
         self._go_on(newest, taken)
         return True
 
-    def _floor(self) -> Place:
+    def _floor(self) -> LogPlace:
         newest = self._newest()
         return BEGINNING if newest is None else log_begin(newest)
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from siltstone.errors import BusyError, FencedError
 from siltstone.formats.log import log_object as formats
-from siltstone.formats.log.log_object import Kind, LogObject, Place
+from siltstone.formats.log.log_object import Kind, LogObject, LogPlace
 from siltstone.storage.objects.log.log import LogWalk, ObjectLog, walking
 from siltstone.storage.objects.log.writer import LogWriter
 
@@ -40,7 +40,7 @@ class TakenOver:
     writer: LogWriter
 
 
-def take_over(log: ObjectLog, floor: Callable[[], Place], token: bytes) -> TakenOver:
+def take_over(log: ObjectLog, floor: Callable[[], LogPlace], token: bytes) -> TakenOver:
     """Become the writer of a log.
 
     Args:
@@ -68,11 +68,11 @@ def take_over(log: ObjectLog, floor: Callable[[], Place], token: bytes) -> Taken
     raise BusyError(f"{log.objects.url}: {ATTEMPTS_MAX} records came faster than the log was read")
 
 
-def _claim(log: ObjectLog, start: Place, token: bytes) -> int:
+def _claim(log: ObjectLog, start: LogPlace, token: bytes) -> int:
     """Claim the next epoch; return it."""
     epoch = max((named.place.epoch for named in log.names(start.key)), default=start.epoch) + 1
     while True:
-        place = Place(epoch, 0)
+        place = LogPlace(epoch, 0)
         data, _ = formats.encode(Kind.CLAIM, place, (epoch, epoch), token, 0)
         if log.put_new(place, data) is None:
             return epoch
@@ -111,13 +111,13 @@ def _put_fence(log: ObjectLog, walk: LogWalk, epoch: int, token: bytes) -> bool:
     return True
 
 
-def _put_barrier(log: ObjectLog, at: Place, epoch: int, token: bytes) -> None:
-    place = Place(at.epoch, at.number + AHEAD)
+def _put_barrier(log: ObjectLog, at: LogPlace, epoch: int, token: bytes) -> None:
+    place = LogPlace(at.epoch, at.number + AHEAD)
     data, _ = formats.encode(Kind.FENCE, place, (epoch, epoch), token, 0)
     log.put_new(place, data)
 
 
 def _refuse_later_claim(log: ObjectLog, epoch: int) -> None:
     """Check that no other process claimed the log since; claims are put one after the other."""
-    if log.get(Place(epoch + 1, 0)) is not None:
+    if log.get(LogPlace(epoch + 1, 0)) is not None:
         raise FencedError(epoch, epoch + 1)

@@ -26,7 +26,7 @@ from siltstone.formats.log.log_object import (
     Kind,
     LoggedGroup,
     LogObject,
-    Place,
+    LogPlace,
 )
 from siltstone.storage.objects.objects import Objects, Taken
 
@@ -35,10 +35,10 @@ AHEAD_MAX = 16
 _CLAIM = 0
 
 
-class Named(NamedTuple):
+class NamedObject(NamedTuple):
     """An object as a list has it. `is_fence`: it has no payload, as a claim has none."""
 
-    place: Place
+    place: LogPlace
     key: str
     is_fence: bool
     is_part: bool
@@ -53,7 +53,7 @@ class ObjectLog:
     def url(self, key: str) -> str:
         return f"{self.objects.url}/{key}"
 
-    def get(self, place: Place) -> LogObject | None:
+    def get(self, place: LogPlace) -> LogObject | None:
         """Return the object at a place; None: there is none.
 
         Raises:
@@ -63,7 +63,7 @@ class ObjectLog:
         found = self.objects.get(place.key)
         return None if found is None else formats.decode(found.data, place, self.url(place.key))
 
-    def put_new(self, place: Place, data: bytes) -> LogObject | None:
+    def put_new(self, place: LogPlace, data: bytes) -> LogObject | None:
         """Put an object; return the one of another writer that has the place, None: it is ours.
 
         Raises:
@@ -93,14 +93,14 @@ class ObjectLog:
         formats.require_part(found.data, expected, self.url(key))
         return found.data
 
-    def names(self, after: str) -> Iterator[Named]:
+    def names(self, after: str) -> Iterator[NamedObject]:
         """Yield the objects of the log whose keys are above `after`, in the order of their keys."""
         for head in self.objects.list_after(LOG, after):
             named = formats.place_of(head.key)
             if named is not None:
                 place, is_part = named
                 is_fence = head.size <= FENCE_BYTES and not is_part
-                yield Named(place, head.key, is_fence, is_part)
+                yield NamedObject(place, head.key, is_fence, is_part)
 
 
 class LogWalk:
@@ -110,12 +110,12 @@ class LogWalk:
     """
 
     def __init__(
-        self, log: ObjectLog, start: Place, pool: ThreadPoolExecutor | None = None
+        self, log: ObjectLog, start: LogPlace, pool: ThreadPoolExecutor | None = None
     ) -> None:
         """`pool`: what reads ahead; see `walking`."""
         self._log, self.at, self.previous = log, start, 0
         self._pool, self._window = pool, 1
-        self._asked: dict[Place, Future[LogObject | None]] = {}
+        self._asked: dict[LogPlace, Future[LogObject | None]] = {}
 
     def step(self) -> LogObject | None:
         """Go over the next object, a frame or a fence; None: it is not there, or not yet.
@@ -140,14 +140,14 @@ class LogWalk:
         """Go on behind an object that was put by this process."""
         self.previous, self.at = found.checksum, found.place.behind
         if found.kind is Kind.FENCE:
-            self.at = Place(found.next_epoch, self.at.number)
+            self.at = LogPlace(found.next_epoch, self.at.number)
             self._asked.clear()
 
     def _next(self) -> LogObject | None:
         asked = self._asked.pop(self.at, None)
         if self._pool is not None:
             for number in range(self.at.number + 1, self.at.number + self._window):
-                place = Place(self.at.epoch, number)
+                place = LogPlace(self.at.epoch, number)
                 if place not in self._asked:
                     self._asked[place] = self._pool.submit(self._log.get, place)
         found = None if asked is None else asked.result()
@@ -178,7 +178,7 @@ def _is_barrier(found: LogObject) -> bool:
 
 
 @contextmanager
-def walking(log: ObjectLog, start: Place) -> Generator[LogWalk]:
+def walking(log: ObjectLog, start: LogPlace) -> Generator[LogWalk]:
     """Return a walk that reads ahead: 2, 4, ... `AHEAD_MAX` objects, as long as they are there."""
     pool = ThreadPoolExecutor(AHEAD_MAX, thread_name_prefix="siltstone-log")
     try:

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
-from siltstone.formats.log.log_object import Place
-from siltstone.storage.objects.log.log import Named, ObjectLog
+from siltstone.formats.log.log_object import LogPlace
+from siltstone.storage.objects.log.log import NamedObject, ObjectLog
 
 RETIRED_MAX = 4096
 """So many objects are deleted by one call; the next one goes on."""
@@ -25,7 +25,7 @@ class Retirer:
         self._log = log
         self._done = ""
 
-    def retire(self, floor: Place, most: int = RETIRED_MAX) -> int:
+    def retire(self, floor: LogPlace, most: int = RETIRED_MAX) -> int:
         """Delete frames below `floor`, side by side; return how many.
 
         `floor` is that of a record which is in the bucket: nothing else keeps these commits.
@@ -39,7 +39,7 @@ class Retirer:
             self._done = found[-1].key
         return len(found)
 
-    def _below(self, floor: Place) -> Iterator[Named]:
+    def _below(self, floor: LogPlace) -> Iterator[NamedObject]:
         """Yield frames and their parts; a later epoch has none below, but in what follows it."""
         for named in self._log.names(self._done):
             if named.place.epoch > floor.epoch:

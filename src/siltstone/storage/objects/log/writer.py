@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from siltstone.errors import FencedError
 from siltstone.formats.log import log_object as formats
 from siltstone.formats.log.frame import Buffer
-from siltstone.formats.log.log_object import PART_BYTES, Kind, LoggedGroup, Place
+from siltstone.formats.log.log_object import PART_BYTES, Kind, LoggedGroup, LogPlace
 from siltstone.storage.objects.log.log import ObjectLog
 from siltstone.storage.objects.objects import side_by_side
 from siltstone.units import require
@@ -26,7 +26,7 @@ from siltstone.units import require
 class LogWriter:
     """See the module. `at` is the next place; what lies before it is there."""
 
-    def __init__(self, log: ObjectLog, at: Place, previous: int, token: bytes) -> None:
+    def __init__(self, log: ObjectLog, at: LogPlace, previous: int, token: bytes) -> None:
         """Go on at `at`, behind the object with the checksum `previous`; see `claim.take_over`."""
         self._log, self.at, self._previous, self._token = log, at, previous, token
         self._pending: tuple[bytes, int, list[bytes]] | None = None
@@ -36,7 +36,7 @@ class LogWriter:
         """Whether a frame had no answer yet: then `again` comes next."""
         return self._pending is not None
 
-    def append(self, groups: Sequence[LoggedGroup]) -> Place:
+    def append(self, groups: Sequence[LoggedGroup]) -> LogPlace:
         """Put one frame with commits that follow those before it; return its place.
 
         Raises:
@@ -54,7 +54,7 @@ class LogWriter:
             self._pending = *self._encoded(Kind.PARTED, seqs, [formats.encode_parts(parts)]), parts
         return self.again()
 
-    def again(self) -> Place:
+    def again(self) -> LogPlace:
         """Put the frame that had no answer. Result and errors as of `append`."""
         require(self._pending is not None, "no frame is in doubt")
         assert self._pending is not None
