@@ -17,7 +17,7 @@ UNNEEDED = (
     *("siltstone.admin", "siltstone.server", "siltstone.cli", "siltstone.spark"),
     *("siltstone.joined.store", "siltstone.joined.connection", "siltstone.joined.joining"),
     *("siltstone.maintenance.backup", "siltstone.maintenance.repair"),
-    *("siltstone.storage.objects", "siltstone.open.buckets", "obstore"),
+    *("siltstone.storage.objects", "siltstone.open.buckets", "siltstone.open.mirroring", "obstore"),
     *("siltstone.maintenance.schedule.status", "siltstone.query.changes", "siltstone.query.sql"),
     *("siltstone.query.search.plan", "siltstone.query.search.vector_query"),
     *("siltstone.lance_namespace.operations", "siltstone.lance_namespace.scope"),

@@ -587,7 +587,7 @@ def mirror_store(
         BusyError: Another mirror is running: of this store here, or one that claimed the bucket.
         UnavailableError: The server does not answer or refuses, or obstore is not installed.
     """
-    from siltstone.open.buckets import Mirroring  # noqa: PLC0415 - few have one
+    from siltstone.open.mirroring import Mirroring  # noqa: PLC0415 - few have one
 
     root, found, env = _existing(path, options)
     site = Storage.of(root, found, env).site
@@ -622,7 +622,7 @@ def follow_mirror(
     Raises:
         SiltstoneError: As `mirror_store`; RequestError also if another mirror took the claim.
     """
-    from siltstone.open.buckets import Mirroring, Stop  # noqa: PLC0415 - few have one
+    from siltstone.open.mirroring import Mirroring, Stop  # noqa: PLC0415 - few have one
 
     root, found, env = _existing(path, options)
     site, ended = Storage.of(root, found, env).site, Stop(stop)

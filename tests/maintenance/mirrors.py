@@ -14,8 +14,8 @@ from siltstone.maintenance.backup.following import Following, Stop
 from siltstone.maintenance.backup.mirror import Mirrored, Mirrorer
 from siltstone.maintenance.backup.mirror_restore import MirrorRestorer
 from siltstone.maintenance.backup.restore import Restored
-from siltstone.open.buckets import Mirroring, mirrorer_of
 from siltstone.open.environment import Env
+from siltstone.open.mirroring import Mirroring, mirrorer_of
 from siltstone.options import resolve
 from siltstone.storage.files.files import RealFiles
 from siltstone.storage.lance.lance_tables import lance_tables
@@ -113,7 +113,7 @@ def go_on(db: st.Store, number: int) -> None:
 
 def followed(site: Site, server: BucketServer, **options: Any) -> Following:
     """Return a mirror that goes on, as the owner's thread has it."""
-    stop = Stop()
+    stop = options.pop("stop", None) or Stop()
     ticks = itertools.count()
     objects = Objects(server, "tests", lambda: float(next(ticks)), lambda _: stop.check())
     how = Mirroring(
@@ -124,8 +124,10 @@ def followed(site: Site, server: BucketServer, **options: Any) -> Following:
     return Following(mirrorer, stop, vacuum=vacuum.run, **options)
 
 
-def with_mirror(root: Path, server: BucketServer, **options: Any) -> LocalStore:
+def with_mirror(
+    root: Path, server: BucketServer, *, stop: Stop | None = None, **options: Any
+) -> LocalStore:
     """Open a store that is mirrored to a simulated bucket, as `connect(root, mirror=...)` does."""
-    env = Env(mirror=lambda site, _: followed(site, server))
+    env = Env(mirror=lambda site, _: followed(site, server, stop=stop))
     given = {"mirror": "s3://simulated/shop", "background": False, **options}
     return LocalStore.open(root, resolve(root, given), env=env)

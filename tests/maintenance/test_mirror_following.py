@@ -12,7 +12,7 @@ import pytest
 import siltstone as st
 from siltstone.errors import BusyError, RequestError
 from siltstone.formats import bucket as formats
-from siltstone.maintenance.backup.following import Following
+from siltstone.maintenance.backup.following import Following, Stop
 from siltstone.maintenance.backup.mirror import Mirrored
 from siltstone.storage.bucket.bucket import Bucket
 from siltstone.storage.files.files import RealFiles
@@ -181,7 +181,8 @@ def test_the_owner_mirrors_what_it_flushes_and_its_close_the_rest(bucket, tmp_pa
 
 def test_what_does_not_fit_into_a_close_is_owed_and_the_next_mirror_has_it(bucket, tmp_path):
     server = Held(bucket)
-    db = with_mirror(tmp_path / "s", server, close_mirror_s=0)
+    stop = Stop()
+    db = with_mirror(tmp_path / "s", server, stop=stop, close_mirror_s=0)
     db.create_table("t", {"id": "int64"}, primary_key="id").upsert({"id": 1})
     until(lambda: db.status().mirrors[0].record == 1)
     server.may_go.clear()
@@ -189,7 +190,6 @@ def test_what_does_not_fit_into_a_close_is_owed_and_the_next_mirror_has_it(bucke
     assert server.is_held.wait(WAIT_S)
     closing = threading.Thread(target=db.close)
     closing.start()
-    stop = db._parts.owner.mirror._stop
     until(lambda: stop.is_set)
     server.may_go.set()  # the requests that run are waited for, the record is not put
     closing.join(WAIT_S)

@@ -22,7 +22,7 @@ from siltstone.local.store import LocalStore
 from siltstone.maintenance.backup.mirror import Mirrorer
 from siltstone.maintenance.backup.shipped_log import newest_with_shipped
 from siltstone.maintenance.shipping.shipper import Shipper
-from siltstone.open.buckets import shipper_of
+from siltstone.open.mirroring import shipper_of
 from siltstone.storage.bucket.bucket import Bucket
 from siltstone.storage.objects.server import BucketServer
 from tests.maintenance.mirrors import (

@@ -90,7 +90,7 @@ class Env:
             return None
         if self.mirror is not None:
             return self.mirror(site, options)
-        from siltstone.open.buckets import Mirroring  # noqa: PLC0415 - few have one
+        from siltstone.open.mirroring import Mirroring  # noqa: PLC0415 - few have one
 
         return Mirroring(site, options.mirror, options.retention_s).in_background()
 

@@ -59,7 +59,7 @@ def _mirror(site: Site, options: Options, ending: Ending) -> None:
     """Let the mirrors catch up: the one of the options, and those that a close left behind."""
     owed = {known.url for known in mirrors_of(site.files, site.root) if known.is_owed}
     for url in sorted(owed | ({options.mirror} if options.mirror else set())):
-        from siltstone.open.buckets import Mirroring  # noqa: PLC0415 - few have one
+        from siltstone.open.mirroring import Mirroring  # noqa: PLC0415 - few have one
 
         ending.on_progress("mirror", len(ending.done), len(ending.done) + 1)
         try:

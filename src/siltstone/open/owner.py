@@ -307,7 +307,7 @@ class _Opening:
 
 
 def _shipper_of(mirror: Following, committer: Committer) -> Shipper:
-    from siltstone.open.buckets import shipper_of  # noqa: PLC0415 - few have one
+    from siltstone.open.mirroring import shipper_of  # noqa: PLC0415 - few have one
 
     return shipper_of(mirror.mirrorer, lambda: committer.state.view.record)
 

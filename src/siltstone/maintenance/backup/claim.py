@@ -95,7 +95,7 @@ class Claims:
         return None if isinstance(done, Taken | Lost) else FoundMark(made, done.etag)
 
     def end(self, claimed: FoundMark) -> None:
-        """Let go of a claim, unless another one took it, or the server does not answer."""
+        """Release a claim, unless another one took it, or the server does not answer."""
         ended = msgspec.structs.replace(claimed.mark, writer=self._site.new_token(), holder=None)
         with contextlib.suppress(SiltstoneError):  # then the next run here goes on with it
             self._objects.put_if(formats.MARK, formats.encode_mark(ended), claimed.etag)

@@ -91,7 +91,7 @@ class Mirrored:
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _SeenBucket:
     """A bucket as it was looked at: whose it is, its newest record, the objects that matter now."""
 
     mark: FoundMark | None
@@ -183,12 +183,12 @@ class Mirrorer:
     def session(
         self,
         source: LeasedRecords,
-        seen: _Seen | None = None,
+        seen: _SeenBucket | None = None,
         *,
         take: bool = False,
         adopt: bool = False,
     ) -> Generator[MirrorSession]:
-        """Claim the bucket, look at it, and let the claim go at the end.
+        """Claim the bucket, look at it, and release it at the end.
 
         Raises:
             SiltstoneError: As `run`.
@@ -202,8 +202,8 @@ class Mirrorer:
                 self.claims.end(claimed)
 
     def _claimed(
-        self, source: LeasedRecords, seen: _Seen | None, *, take: bool, adopt: bool
-    ) -> tuple[FoundMark, _Seen]:
+        self, source: LeasedRecords, seen: _SeenBucket | None, *, take: bool, adopt: bool
+    ) -> tuple[FoundMark, _SeenBucket]:
         for _ in range(ATTEMPTS_MAX):
             seen = seen or self._look(source, adopt=adopt)
             if seen.mark is not None:
@@ -222,7 +222,7 @@ class Mirrorer:
         for prefix in _LEFT_BY_A_PROBE:
             probed.delete([head.key for head in probed.list_after(prefix)])
 
-    def _look(self, source: LeasedRecords, *, adopt: bool) -> _Seen:
+    def _look(self, source: LeasedRecords, *, adopt: bool) -> _SeenBucket:
         """Look at the bucket: STORE first, so that a claim finds whether the rest still holds."""
         url, store_id = self.objects.url, source.record.store_id
         mark = self.claims.look()
@@ -230,7 +230,7 @@ class Mirrorer:
         if mark is None:
             if formats.MARK in there:
                 raise BusyError(f"{url}: another mirror began just now; try again")
-            return _Seen(None)
+            return _SeenBucket(None)
         if formats.MARK not in there:
             raise missing_mark(self.bucket.key_url(formats.MARK))
         numbers = numbers_in([head.key for head in chain])
@@ -241,7 +241,7 @@ class Mirrorer:
             require_of(url, mark, store_id, self.site.root)
         if newest is not None:
             self.require_ours(newest, source.record)
-        return _Seen(mark, newest, there, is_due(chain))
+        return _SeenBucket(mark, newest, there, is_due(chain))
 
     def _listed(
         self, source: LeasedRecords, *, is_new: bool
@@ -302,7 +302,7 @@ class Mirrorer:
     def _note(self, newest: BucketRecord) -> None:
         """Note what the bucket has, unless another mirror of this machine notes it now."""
         with contextlib.suppress(BusyError), self.sent.locked():
-            self.sent.landed(newest)
+            self.sent.found(newest)
 
     def result(self, made: BucketRecord, source: LeasedRecords, uploaded: Uploaded) -> Mirrored:
         return Mirrored(
@@ -324,7 +324,7 @@ class Mirrorer:
 class MirrorSession:
     """A claimed bucket, of which this one knows what it has. One thread."""
 
-    def __init__(self, mirrorer: Mirrorer, claimed: FoundMark, seen: _Seen) -> None:
+    def __init__(self, mirrorer: Mirrorer, claimed: FoundMark, seen: _SeenBucket) -> None:
         self._mirrorer, self._bucket = mirrorer, mirrorer.bucket
         self._objects, self._sent, self._site = mirrorer.objects, mirrorer.sent, mirrorer.site
         self.epoch = claimed.mark.epoch
@@ -348,13 +348,16 @@ class MirrorSession:
                 self._there = source.sizes
             found = self.newest
             is_said = found is not None and has_all_of(found.record, source.record)
-            if found is None or not is_said or (anyway and found.epoch != self.epoch):
-                found = self._put_record(source, 1 if found is None else found.number + 1)
-            if found is not None:
-                self.newest = found
-                self._sent.landed(found)
+            if found is not None and is_said and not (anyway and found.epoch != self.epoch):
+                self._sent.found(found)
                 self._tell(found)
                 return self._mirrorer.result(found, source, uploaded)
+            made = self._put_record(source, 1 if found is None else found.number + 1)
+            if made is not None:
+                self.newest = made
+                self._sent.landed(made)
+                self._tell(made)
+                return self._mirrorer.result(made, source, uploaded)
             self.newest = self._bucket.read(self._bucket.numbers()[-1])
         raise BusyError(f"{self._objects.url}: {ATTEMPTS_MAX} publishes lost their race; try again")
 
