@@ -51,7 +51,7 @@ from siltstone.storage.objects.objects import Objects
 from siltstone.storage.site import Site
 
 LOOK_S = 0.5
-"""How often the thread looks for commits for which nobody waits, and for records."""
+"""How often the thread looks for commits that no caller waits for, and for records."""
 PAUSE_S = 5.0
 """After a failure."""
 PLACES_MAX = 1 << 16

@@ -1,4 +1,4 @@
-"""Claim: how a process becomes the writer of a log in a bucket, whoever else writes it or tries.
+"""Claim: how a process becomes the writer of a log in a bucket, while others write it, or try to.
 
     claim of the next epoch, put if absent: one winner ─▶ read the newest record: the floor ─▶ walk
     from there ─▶ fence at the first number that is absent ─▶ *second look*: there is no later

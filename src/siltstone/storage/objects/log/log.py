@@ -5,7 +5,7 @@
 A walk goes from a place that a record of the bucket names to the first number that has no object:
 the end. What lies behind it, or behind a fence in the epoch that the fence ended, does not count.
 One put is in flight, so no owner puts a frame behind a number that is absent: a frame there means
-that an object is gone (`LogWalk.refuse_a_hole`). Of the last one nobody knows but the server.
+that an object is gone (`LogWalk.refuse_a_hole`). Of the last one only the server knows.
 
 Lock: none; a walk belongs to one thread.
 """
