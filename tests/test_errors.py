@@ -15,6 +15,7 @@ from lance_namespace.errors import NamespaceNotFoundError
 
 import siltstone as st
 from siltstone import errors
+from siltstone.engine.commit.write_set import Receipt
 from siltstone.namespace import SiltstoneNamespace
 from siltstone.options import ConnectOptions, Options
 from siltstone.process import extras
@@ -31,6 +32,7 @@ EXAMPLES = [
     errors.FencedError(1, 2),
     errors.OwnedError("x", 1, "here"),
     errors.InDoubtError("1-2"),
+    errors.NotShippedError(7, "503", Receipt(7, 1, "1-2")),
     errors.CorruptionError("x", 7, "flipped"),
     errors.UnavailableError("full"),
     errors.ReplacedError("x", "record 7 is gone"),

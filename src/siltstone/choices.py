@@ -6,7 +6,7 @@ from enum import Enum
 from typing import Literal, TypeAlias, TypedDict, get_args
 
 Isolation: TypeAlias = Literal["snapshot", "serializable"]
-Durability: TypeAlias = Literal["sync", "async"]
+Durability: TypeAlias = Literal["sync", "async", "shipped"]
 Outcome: TypeAlias = Literal["committed", "not committed", "in doubt"]
 StagedOp: TypeAlias = Literal["upsert", "insert", "delete", "append"]
 Missing: TypeAlias = Literal["refuse", "keep", "null"]

@@ -10,6 +10,7 @@ SiltstoneError
 ├── FencedError               another process owns the store, or the app, now: stop this one
 ├── OwnedError                another process owns the store: join it, or open it read-only
 ├── InDoubtError              the commit may or may not be durable: reopen, ask `outcome`
+│   └── NotShippedError       it is durable here, and not known to be in the bucket: wait on
 ├── PoisonedError             an earlier write failed half-way: reopen, recovery decides what holds
 ├── CorruptionError           the bytes are not those that we wrote: restore, never retry
 ├── BusyError                 a wait reached its limit: try later
@@ -428,6 +429,26 @@ class InDoubtError(SiltstoneError):
         super().__init__(
             f"transaction {transaction_id} is in doubt: {reason}; reopen the store"
             f" and ask outcome({transaction_id!r})"
+        )
+
+
+class NotShippedError(InDoubtError):
+    """This commit is durable and visible here; in doubt is whether the bucket has it already.
+
+    It is not to be run again: `Store.wait_shipped(seq)` waits on. `receipt` is that of the commit;
+    None where `wait_shipped` itself gave up.
+
+    Examples:
+        >>> issubclass(st.NotShippedError, st.ConflictError)  # so `Store.run` never repeats it
+        False
+    """
+
+    def __init__(self, seq: int, reason: str, receipt: object = None) -> None:
+        self.seq, self.receipt = seq, receipt
+        self.transaction_id: str = getattr(receipt, "transaction_id", "")
+        text = f"seq {seq} is committed here, and not yet known to be in the bucket: {reason}"
+        super(InDoubtError, self).__init__(
+            f"{text}; do not run it again, but wait on with wait_shipped({seq})"
         )
 
 

@@ -126,6 +126,7 @@ OPERATIONS = (
     *_alike(_STORE, _READ, Role.READ, "claimed", "token_apps"),
     Operation("forget_token_app", _STORE, _WRITE, Role.ADMIN),
     Operation("outcome", _STORE, _WORK, Role.READ),
+    Operation("wait_shipped", _STORE, _WORK, Role.WRITE),
     # snapshots, queries, changes
     Operation("snapshot", _STORE, _ONCE, Role.READ),
     Operation("close", _SNAPSHOT, _ONCE, Role.READ),

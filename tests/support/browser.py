@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -84,7 +84,7 @@ _IS_SETTLED = (
 
 
 @contextmanager
-def chromium(base: str) -> Iterator[Browser]:
+def chromium(base: str) -> Generator[Browser]:
     """Yield a browser; skip the test where there is none."""
     selenium = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
     place, driver = shutil.which("chromium"), shutil.which("chromedriver")

@@ -109,6 +109,7 @@ class Store(TableDefinitions[Table, results.Receipt]):
             isolation: "snapshot", or "serializable": the commit conflicts if another commit changed
                 what this transaction read.
             durability: "sync": on disk when `commit` returns. "async": within `sync_interval_ms`.
+                "shipped": also in the bucket of the store's mirror, so it outlives this machine.
             token: (app, batch): a name, and a number that rises with each commit of the app.
             claim: What `Store.claim` returned: the commit is fenced if another claim followed it.
                 By default only a claim after the begin of the transaction fences it.
@@ -600,6 +601,27 @@ class Store(TableDefinitions[Table, results.Receipt]):
         Examples:
             >>> db.durable_seq == db.seq  # with durability="async" it may be lower
             True
+        """
+
+    @abstractmethod
+    def wait_shipped(self, seq: int | None = None, *, timeout_s: float = 60.0) -> int:
+        """Wait until a commit, and all before it, is in the bucket of the mirror.
+
+        Args:
+            seq: That of the commit. Default: all that is visible now.
+            timeout_s: How long at most.
+
+        Returns:
+            The last seq that is in the bucket.
+
+        Raises:
+            NotShippedError: It is not known to be there after so long, and the reason; call again.
+            RequestError: The store has no mirror, or no commit with this seq.
+
+        Examples:
+            >>> db.wait_shipped()
+            Traceback (most recent call last):
+            siltstone.errors.RequestError: commits are shipped into a mirror: ...
         """
 
     # serving others

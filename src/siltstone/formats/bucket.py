@@ -6,6 +6,7 @@ r"""Bucket: the mark of a mirror, and the records of its own chain.
     islands/<number>-<writer>.json   a record of the store that a tag needs, as it is on disk
     leases/<token>              line 1 "siltstone-bucket-lease <format> <check>\n", `BucketLease`
     inventory/ tables/ commits/      files, by their paths in the store
+    wal/<epoch>/<number>        the log, if it is shipped: `formats.log.log_object`
 
 See `formats.checked_json`. STORE and FLOOR are changed by a put if the ETag is still the same, a
 lease by its reader; all other objects are put once and never changed. The numbers of the chain are

@@ -28,7 +28,7 @@ from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog import definitions
 from siltstone.engine.catalog.new_table import defined
 from siltstone.engine.commit import interrupts
-from siltstone.engine.commit.core import Core
+from siltstone.engine.commit.core import SHIPPED_WAIT_S, Core
 from siltstone.engine.read.kept import kept_from, readable
 from siltstone.engine.read.past import log_entry
 from siltstone.engine.read.view import State
@@ -564,6 +564,17 @@ class LocalStore(Store):
     def durable_seq(self) -> int:
         state, committer = self._state(), self._core.committer
         return state.visible if committer is None else committer.durable_seq
+
+    def wait_shipped(self, seq: int | None = None, *, timeout_s: float = SHIPPED_WAIT_S) -> int:
+        committer, visible = self._core.writer(), self.seq
+        wanted = visible if seq is None else count_of("seq", seq, 0)
+        timeout_s = seconds_from("timeout_s", timeout_s)
+        self._core.ships()
+        if wanted > visible:
+            raise RequestError(f"there is no commit at seq {wanted}: the last one is at {visible}")
+        if wanted > committer.durable_seq:
+            committer.sync()
+        return self._core.wait_shipped(wanted, timeout_s=timeout_s)
 
     # serving others
 

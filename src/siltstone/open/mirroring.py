@@ -12,10 +12,13 @@ from pathlib import Path
 
 from siltstone.arguments import flag_of
 from siltstone.bucket_url import BucketUrl
+from siltstone.formats.bucket import BucketRecord
+from siltstone.formats.manifest import Record
 from siltstone.maintenance.backup.backup import Progress
 from siltstone.maintenance.backup.bucket_vacuum import BucketVacuum
 from siltstone.maintenance.backup.following import Following, Stop
 from siltstone.maintenance.backup.mirror import Mirrored, Mirrorer
+from siltstone.maintenance.shipping.shipper import Shipper
 from siltstone.options import StorageOptions
 from siltstone.storage.files.files import Files
 from siltstone.storage.lance.lance_tables import lance_tables
@@ -89,6 +92,22 @@ class Mirroring:
         """
         mirrorer, vacuum = self.mirrorer()
         return Following(mirrorer, self.stop, vacuum=vacuum.run, is_patient=True)
+
+
+def shipper_of(mirrorer: Mirrorer, record: Callable[[], Record]) -> Shipper:
+    """Return what ships the log of a store that is mirrored, once somebody waits for it.
+
+    Args:
+        mirrorer: Mirrors the store; from now on its records say where the log goes on.
+        record: Returns the newest record that the owner knows.
+    """
+
+    def require_ours(found: BucketRecord) -> None:
+        mirrorer.require_ours(found, record())
+
+    shipper = Shipper(mirrorer.site, mirrorer.objects, record=record, require_ours=require_ours)
+    mirrorer.log = shipper
+    return shipper
 
 
 def mirrorer_of(

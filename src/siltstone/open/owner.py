@@ -16,6 +16,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from siltstone.engine.commit.committer import Committer
 from siltstone.engine.commit.core import Core
@@ -60,6 +61,10 @@ from siltstone.storage.wal.wal import Wal
 from siltstone.telemetry.notices import NoticeLog
 from siltstone.telemetry.works import Works, WorkTimes
 from siltstone.units import Epoch, SegmentNumber, Seq
+
+if TYPE_CHECKING:
+    from siltstone.maintenance.backup.following import Following
+    from siltstone.maintenance.shipping.shipper import Shipper
 
 _log = NoticeLog(__name__)
 
@@ -246,6 +251,8 @@ class _Opening:
             upkeep=Upkeep(storage.site, options, self._ownership, workers, is_on=self._env.is_real),
         )
         owner.mirror = self._env.following(storage.site, options)
+        if owner.mirror is not None:
+            core.shipper = owner.shipper = _shipper_of(owner.mirror, committer)
         owner.close_mirror_s = options.close_mirror_s
         superseded = Superseded(tables.reader)
         background = Background(
@@ -320,6 +327,12 @@ class _Opening:
             ids=itertools.count(state.view.catalog.next_id),
         )
         return core, committer
+
+
+def _shipper_of(mirror: Following, committer: Committer) -> Shipper:
+    from siltstone.open.mirroring import shipper_of  # noqa: PLC0415 - few have one
+
+    return shipper_of(mirror.mirrorer, lambda: committer.state.view.record)
 
 
 def _cache_settings(options: Options) -> dict[str, str]:

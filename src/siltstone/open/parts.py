@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from siltstone.lance_versions.fresh import FreshVersions
     from siltstone.maintenance.backup.following import Following
     from siltstone.maintenance.schedule.status import Counts
+    from siltstone.maintenance.shipping.shipper import Shipper
 
 
 _log = NoticeLog(__name__)
@@ -81,6 +82,7 @@ class Owner:
     rest: Rest
     upkeep: Upkeep
     mirror: Following | None = None
+    shipper: Shipper | None = None
     close_mirror_s: float = 0.0
     scheduler: Scheduler = field(init=False)
     """Made last: it runs the others."""
@@ -99,6 +101,7 @@ class Owner:
             last_first.callback(self._let_go)
             last_first.callback(self.ownership.release)
             last_first.callback(self._end_mirror, ending)
+            last_first.callback(self._end_shipper, ending)
             last_first.callback(self._close_log, ending)
             last_first.callback(self.rest.at_the_end)
             last_first.callback(self.merge_child.stop)
@@ -135,6 +138,13 @@ class Owner:
         except SiltstoneError as error:
             _log.warning("the mirror did not end as it should: %s", in_words(error))
         ending.mirrored_s += time.monotonic() - began
+
+    def _end_shipper(self, ending: Ending) -> None:
+        """Ship what is durable, as far as it fits into the time that the mirror has, too."""
+        if self.shipper is not None:
+            began = time.monotonic()
+            self.shipper.finish(max(0.0, self.close_mirror_s - ending.mirrored_s))
+            ending.mirrored_s += time.monotonic() - began
 
     def _let_go(self) -> None:
         """Release the record: from now on only snapshots that are open keep it from vacuum.
@@ -178,7 +188,7 @@ class Parts:
         if self.owner is None:
             return Counts(self.core.state().visible, self.first_seq, is_read_only=True)
         failure, committer = self.owner.scheduler.last_failure, self.owner.committer
-        mirror = self.owner.mirror
+        ships, mirror = self.core.shipper, self.owner.mirror
         return Counts(
             committer.durable_seq,
             self.first_seq,
@@ -186,6 +196,8 @@ class Parts:
             self.core.recent.nbytes,
             self.owner.scheduler.pace.backpressure(committer.state.view, committer.active_bytes),
             None if failure is None else in_words(failure),
+            shipped_seq=ships.shipped_seq if ships is not None and ships.is_begun else None,
+            shipping=None if ships is None else ships.failure,
             mirror=None if mirror is None else RunningMirror(mirror.url, mirror.state),
         )
 

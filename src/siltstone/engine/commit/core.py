@@ -25,7 +25,9 @@ from siltstone.errors import (
     BusyError,
     ClosedError,
     InDoubtError,
+    NotShippedError,
     ReadOnlyError,
+    RequestError,
     SiltstoneError,
     UnavailableError,
 )
@@ -42,6 +44,8 @@ from siltstone.telemetry.works import Works
 
 _READS_A_TURN = 64
 _SPARES_MAX = 4
+SHIPPED_WAIT_S = 60.0
+"""The longest wait of a commit for the bucket."""
 
 
 class StagingLocks:
@@ -73,6 +77,29 @@ class Open(Protocol):
         ...
 
 
+class Ships(Protocol):
+    """What sends durable commits into a bucket: `maintenance.shipping.shipper.Shipper`."""
+
+    @property
+    def shipped_seq(self) -> int:
+        """The last seq that outlives this machine; 0 until that is known."""
+        ...
+
+    @property
+    def failure(self) -> str | None:
+        """Why nothing is shipped now; None: it goes on."""
+        ...
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether anything was to be shipped yet."""
+        ...
+
+    def wait(self, seq: int, timeout_s: float) -> str | None:
+        """Wait until a durable commit is shipped; return why it is not, or None: it is."""
+        ...
+
+
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class Core:
     """See the module.
@@ -82,7 +109,8 @@ class Core:
     clock and new names; `root` and `verify` are what another process opens the files by; `sql` is
     what one statement of SQL may use, and `spares` keeps what statements ran in; `ids` gives those
     of tables and incarnations: never twice, and unused ones are gaps. `latency` has the commits of
-    all handles: the committer adds them; `works` has the other work of this process.
+    all handles: the committer adds them; `works` has the other work of this process. `shipper` is
+    None in a store without a mirror.
 
     A handle that shares its store has a copy, whose `refusal` is its own (`opened`), and so is
     `under_way`: the transactions that it began and that have not ended. Who takes one out ends it.
@@ -106,6 +134,7 @@ class Core:
     refusal: str | None = None
     latency: Latency = field(default_factory=Latency)
     works: Works = field(default_factory=Works)
+    shipper: Ships | None = None
     reads: int = field(default=0, init=False)
     under_way: dict[int, Callable[[], Open | None]] = field(default_factory=dict, init=False)
 
@@ -147,6 +176,35 @@ class Core:
             self.check()
             raise ReadOnlyError("this store was opened read-only; open it without read_only=True")
         return self.committer
+
+    def ships(self) -> Ships:
+        """Return what ships commits.
+
+        Raises:
+            RequestError: The store has no mirror.
+        """
+        if self.shipper is None:
+            raise RequestError(
+                "commits are shipped into a mirror: open the store with mirror=URL of a bucket"
+            )
+        return self.shipper
+
+    def wait_shipped(
+        self, seq: int, receipt: Receipt | None = None, timeout_s: float = SHIPPED_WAIT_S
+    ) -> int:
+        """Wait until a durable commit is in the bucket; return the last seq that is.
+
+        Raises:
+            NotShippedError: It is not, or not known to be, after so long.
+        """
+        ships = self.ships()
+        try:
+            reason = ships.wait(seq, timeout_s)
+        except UnavailableError as error:  # no thread: what is committed stays so
+            reason = str(error)
+        if reason is not None:
+            raise NotShippedError(seq, reason, receipt)
+        return ships.shipped_seq
 
     def give_way(self) -> None:
         """Count a read of one row during a commit; each 64th gives up the interpreter's lock once.

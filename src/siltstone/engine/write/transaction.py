@@ -62,6 +62,16 @@ class Phase(Enum):
     ENDED = "ended"
 
 
+def _check(core: Core, isolation: str, durability: str) -> None:
+    """Refuse an isolation or a durability that there is not, or not in this store."""
+    if isolation not in ISOLATIONS:
+        raise RequestError(not_one_of("isolation", isolation, ISOLATIONS))
+    if durability not in DURABILITIES:
+        raise RequestError(not_one_of("durability", durability, DURABILITIES))
+    if durability == "shipped":
+        core.ships()
+
+
 class EngineTransaction:
     """See the module. A context manager: commits at the end of the block; an error rolls back.
 
@@ -92,11 +102,8 @@ class EngineTransaction:
             SnapshotExpiredError: The store does not keep the read seq.
         """
         core.writer()
-        if isolation not in ISOLATIONS:
-            raise RequestError(not_one_of("isolation", isolation, ISOLATIONS))
-        if durability not in DURABILITIES:
-            raise RequestError(not_one_of("durability", durability, DURABILITIES))
-        self.core, self._is_sync = core, durability == "sync"
+        _check(core, isolation, durability)
+        self.core, self._durability = core, durability
         self._token = None if token is None else definitions.token_of(token)
         if claim is not None:
             definitions.check_claim(claim, self._token)
@@ -516,6 +523,7 @@ class EngineTransaction:
             ConflictError: Another commit won; run the transaction again.
             RequestError, FencedError, BusyError, UnavailableError: Refused; nothing happened.
             InDoubtError, PoisonedError: See `Committer.commit`.
+            NotShippedError: It is committed, and not known to be in the bucket.
         """
         self._leave()
         try:
@@ -528,6 +536,8 @@ class EngineTransaction:
             self.finish(None)
             raise
         self.finish(receipt)
+        if self._durability == "shipped":
+            self.core.wait_shipped(receipt.seq, receipt)
         return receipt
 
     def begin_commit(self) -> WriteSet | Receipt | None:
@@ -536,7 +546,7 @@ class EngineTransaction:
         Returns what they commit; a receipt if there is nothing to write, and it has ended. None:
         it has more than a few rows, or more to do than that, and is open: `commit` does it.
         """
-        if self.span is not None:  # a commit that is shown is its own
+        if self.span is not None or self._durability == "shipped":  # its commit is its own
             return None
         rows, hold = self.rows, self.hold
         if self._changes or self._token or self.unmoved or rows.plain_writes or rows.has_bulk:
@@ -608,7 +618,7 @@ class EngineTransaction:
             app_since=self._app_since,
             reads=reads,
             # What names files is durable before they are let go.
-            is_sync=self._is_sync or names_files,
+            is_sync=self._durability != "async" or names_files,
             rows=rows,
             nbytes=nbytes,
             staged_us=self.hold.oldest_us() if names_files else None,

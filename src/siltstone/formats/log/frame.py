@@ -39,7 +39,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import msgspec
 import xxhash
@@ -117,6 +117,19 @@ class SegmentHeader(msgspec.Struct, frozen=True):
     def start(self) -> Position:
         """The position before the segment's first frame."""
         return Position(self.epoch, self.segment, HEADER_BYTES, self.checksum, self.previous.seq)
+
+
+class Logged(Protocol):
+    """Commits that were synced together: a frame of a segment, or a group in a bucket."""
+
+    @property
+    def first_seq(self) -> Seq: ...
+
+    @property
+    def last_seq(self) -> Seq: ...
+
+    @property
+    def payload(self) -> memoryview: ...
 
 
 class Frame(msgspec.Struct, frozen=True):

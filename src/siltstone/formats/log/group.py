@@ -161,6 +161,22 @@ class Member(msgspec.Struct, frozen=True, array_like=True):
     entries: list[Entry]
 
 
+class _UnreadMember(msgspec.Struct, frozen=True, array_like=True):
+    number: int
+    rows: int
+    token: msgspec.Raw
+    entries: list[msgspec.Raw]
+
+
+class _UnreadHead(msgspec.Struct, frozen=True, array_like=True):
+    """A head of which no rows are made."""
+
+    epoch: int
+    time_us: int
+    members: list[_UnreadMember]
+    blobs: list[int]
+
+
 class Head(msgspec.Struct, frozen=True, array_like=True):
     epoch: int
     time_us: int
@@ -170,6 +186,9 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
 
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(Head)
+_UNREAD = msgspec.msgpack.Decoder(_UnreadHead)
+_NAMING = frozenset({2, 3, 12})
+_NAMES = msgspec.msgpack.Decoder(Attach | Advance | Compact)
 
 
 def encode(
@@ -209,3 +228,33 @@ def decode(payload: bytes | memoryview) -> tuple[Head, list[pa.Buffer]]:
         offset += size + -size % 8
     require(offset <= len(view), f"blobs end at {offset}, the payload at {len(view)}")
     return head, blobs
+
+
+def pins(payload: bytes | memoryview) -> list[Pin]:
+    """Return the versions that a payload names: of bulk commits, and steps of plain tables.
+
+    The rows in it are not looked at.
+
+    Raises:
+        UnsupportedFormatError: As `decode`.
+    """
+    view = memoryview(payload)
+    (length,) = _LENGTH.unpack_from(view)
+    try:
+        head = _UNREAD.decode(view[_LENGTH.size : _LENGTH.size + length])
+    except msgspec.MsgspecError as error:
+        found = f"{STORE_FORMAT} with entries of another form ({error})"
+        raise UnsupportedFormatError("wal", found, STORE_FORMAT) from error
+    entries = (entry for member in head.members for entry in member.entries)
+    # An entry is an array of less than 16, so its kind is its second byte.
+    return [_NAMES.decode(entry).pin for entry in entries if memoryview(entry)[1] in _NAMING]
+
+
+def first_of(payload: bytes | memoryview, count: int) -> bytes:
+    """Return a payload with the first `count` members alone.
+
+    Raises:
+        UnsupportedFormatError: As `decode`.
+    """
+    head, blobs = decode(payload)
+    return b"".join(encode(head.epoch, head.time_us, head.members[:count], blobs))

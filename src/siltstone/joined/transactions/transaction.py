@@ -92,7 +92,8 @@ class JoinedTransaction(Transaction):
         self._ids: dict[str, int] = {}
         self._used_s = time.monotonic()
         self._here: LocalTransaction | None = None
-        if core is not None and named.keys() <= _HERE:
+        is_shipped = named.get("durability") == "shipped"  # only the owner knows when it is
+        if core is not None and named.keys() <= _HERE and not is_shipped:
             with suppress(AskOwner):
                 self._here = LocalTransaction(core, **cast("dict[str, Any]", named))
         if self._here is not None:

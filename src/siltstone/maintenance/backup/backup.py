@@ -31,7 +31,7 @@ from siltstone.formats import manifest
 from siltstone.formats.backup import Backup, BackupFile
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.log import group
-from siltstone.formats.log.frame import Frame
+from siltstone.formats.log.frame import Frame, Logged
 from siltstone.formats.manifest import Pin, Record, pins_of
 from siltstone.maintenance import retention
 from siltstone.maintenance.gc.sweep import distinct
@@ -402,11 +402,10 @@ def _entries(frames: Iterable[Frame]) -> Iterator[group.Entry]:
             yield from member.entries
 
 
-def named_by(frames: Iterable[Frame]) -> Iterator[Pin]:
+def named_by(frames: Iterable[Logged]) -> Iterator[Pin]:
     """Yield the versions in frames: bulk commits, and steps of plain tables."""
-    for entry in _entries(frames):
-        if isinstance(entry, group.Attach | group.Advance | group.Compact):
-            yield entry.pin
+    for frame in frames:
+        yield from group.pins(frame.payload)
 
 
 def created_by(frames: Iterable[Frame]) -> Iterator[str]:

@@ -124,6 +124,11 @@ class Following:
         self.state = MirrorState()
 
     @property
+    def mirrorer(self) -> Mirrorer:
+        """What mirrors."""
+        return self._mirrorer
+
+    @property
     def url(self) -> str:
         return self._mirrorer.objects.url
 

@@ -19,12 +19,20 @@ import contextlib
 from collections.abc import Callable, Generator, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
+from typing import Protocol
 
 import msgspec
 
-from siltstone.errors import BusyError, CorruptionError, RequestError, SiltstoneError
+from siltstone.errors import (
+    BusyError,
+    CorruptionError,
+    RequestError,
+    SiltstoneError,
+    UnavailableError,
+)
 from siltstone.formats import bucket as formats
 from siltstone.formats.bucket import BucketRecord
+from siltstone.formats.log.log_object import LogPlace
 from siltstone.formats.manifest import Record
 from siltstone.maintenance.backup.backup import Progress
 from siltstone.maintenance.backup.bucket_vacuum import is_due
@@ -98,6 +106,18 @@ class _SeenBucket:
         return any(self.there.get(key) != size for key, size in source.sizes.items())
 
 
+class ShippedLog(Protocol):
+    """The log in the bucket, if this process ships it: `maintenance.shipping.shipper.Shipper`."""
+
+    def floor(self, seq: int) -> LogPlace | None:
+        """Return where the log goes on above a record that ends at `seq`; None: not known."""
+        ...
+
+    def published(self, record: BucketRecord) -> None:
+        """Hear of a record that is in the bucket."""
+        ...
+
+
 class Mirrorer:
     """Mirrors the store of a site. `probe` is asked before the first put, and names the server.
 
@@ -115,6 +135,7 @@ class Mirrorer:
         step: Callable[[], object] = go_on,
     ) -> None:
         self.site, self.vacuum, self.step = site, vacuum, step
+        self.log: ShippedLog | None = None
         self.bucket, self.objects = Bucket(objects), objects
         self.claims = Claims(site, objects, probe)
         self.sent = SentRecords(site.files, site.root, objects.url)
@@ -329,17 +350,33 @@ class MirrorSession:
             is_said = found is not None and has_all_of(found.record, source.record)
             if found is not None and is_said and not (anyway and found.epoch != self.epoch):
                 self._sent.found(found)
+                self._tell(found)
                 return self._mirrorer.result(found, source, uploaded)
             made = self._put_record(source, 1 if found is None else found.number + 1)
             if made is not None:
                 self.newest = made
                 self._sent.landed(made)
+                self._tell(made)
                 return self._mirrorer.result(made, source, uploaded)
             self.newest = self._bucket.read(self._bucket.numbers()[-1])
         raise BusyError(f"{self._objects.url}: {ATTEMPTS_MAX} publishes lost their race; try again")
 
+    def _log_floor(self, seq: int) -> tuple[int, int]:
+        """Return epoch and number where the log above `seq` begins: never below the newest's."""
+        newest, log = self.newest, self._mirrorer.log
+        known = (0, 0) if newest is None else (newest.wal_epoch, newest.wal_floor)
+        found = None if log is None else log.floor(seq)
+        return known if found is None or found.number <= known[1] else found
+
+    def _tell(self, made: BucketRecord) -> None:
+        """Let the log go on from a record; what is not deleted now is by the next one."""
+        if self._mirrorer.log is not None:
+            with contextlib.suppress(UnavailableError):
+                self._mirrorer.log.published(made)
+
     def _put_record(self, source: LeasedRecords, number: int) -> BucketRecord | None:
         """Put the next record; None: another one has its number."""
+        wal_epoch, wal_floor = self._log_floor(source.record.flushed_seq)
         made = BucketRecord(
             number=number,
             writer=self._site.new_token(),
@@ -348,6 +385,8 @@ class MirrorSession:
             islands=tuple(file for file, _ in source.island_files),
             files=len(source.files),
             nbytes=source.nbytes,
+            wal_epoch=wal_epoch,
+            wal_floor=wal_floor,
             epoch=self.epoch,
         )
         self._mirrorer.step()

@@ -5,14 +5,14 @@
     makes a store of them (`new_store`)
 
 A file that an earlier try fetched is read and kept. The new store has the commits up to the seq of
-the record, and an empty log.
+the record. Its log has those that were shipped above the newest one.
 """
 
 from __future__ import annotations
 
 import contextlib
 import platform
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -27,12 +27,14 @@ from siltstone.failpoints import Failpoint, cross
 from siltstone.formats import bucket as formats
 from siltstone.formats import manifest
 from siltstone.formats.bucket import BucketLease, BucketRecord, record_key
-from siltstone.formats.manifest import Record, pins_of
-from siltstone.maintenance.backup.backup import Progress
+from siltstone.formats.log.log_object import LoggedGroup
+from siltstone.formats.manifest import Pin, Record, pins_of
+from siltstone.maintenance.backup.backup import Progress, named_by
 from siltstone.maintenance.backup.fetched import Fetched
 from siltstone.maintenance.backup.new_store import NewStore, settle
 from siltstone.maintenance.backup.restore import Restored
 from siltstone.maintenance.backup.sent_records import SentRecords
+from siltstone.maintenance.backup.shipped_log import newest_with_shipped, until
 from siltstone.maintenance.gc.sweep import distinct
 from siltstone.storage.bucket.bucket import Bucket
 from siltstone.storage.files.files import Files, refusals
@@ -73,8 +75,8 @@ class MirrorRestorer:
 
         Args:
             target: The new store's directory.
-            seq: That of a record of the bucket. Default: what an earlier try began with, or else
-                the newest.
+            seq: That of a record of the bucket, or of a commit that was shipped above the newest
+                one. Default: what an earlier try began with, or else all that there is.
             at_us: Take the newest record whose last commit is at or before this time.
             tag: Take the record at the seq of this tag of the newest record.
             on_progress: See `backup.Progress`.
@@ -92,10 +94,26 @@ class MirrorRestorer:
         with refusals(f"restore, {target}"):
             begun = None if given else self._begun(target)
             seq = seq if tag is None else self._bucket.seq_of(tag)
-            chosen = self._bucket.choose(seq, at_us) if begun is None else self._bucket.read(begun)
+            chosen, groups = self._chosen(seq, at_us, begun)
             name = self._bucket.key_url(record_key(chosen.number))
             with self._store.entered(target, name), self._leased(chosen):
-                return self._restore(target, name, chosen, on_progress or (lambda *_: None))
+                say = on_progress or (lambda *_: None)
+                return self._restore(target, name, chosen, groups, say)
+
+    def _chosen(
+        self, seq: int | None, at_us: int | None, begun: int | None
+    ) -> tuple[BucketRecord, list[LoggedGroup]]:
+        """Return a record, and the commits of the log above it, if they are wanted."""
+        if at_us is not None or (seq is not None and seq <= self._bucket.choose(None, None).seq):
+            return self._bucket.choose(seq, at_us), []
+        newest, groups = newest_with_shipped(self._bucket)
+        if begun is not None and newest.number != begun:
+            return self._bucket.read(begun), []
+        if seq is None:
+            return newest, groups
+        if groups and newest.seq < seq <= groups[-1].last_seq:
+            return newest, until(groups, seq)
+        return self._bucket.choose(seq, None), []
 
     @contextlib.contextmanager
     def _leased(self, chosen: BucketRecord) -> Generator[None]:
@@ -123,27 +141,33 @@ class MirrorRestorer:
         known = {self._bucket.key_url(record_key(each)): each for each in self._bucket.numbers()}
         return known.get(name)
 
-    def _restore(self, target: Path, name: str, chosen: BucketRecord, say: Progress) -> Restored:
+    def _restore(
+        self,
+        target: Path,
+        name: str,
+        chosen: BucketRecord,
+        groups: Sequence[LoggedGroup],
+        say: Progress,
+    ) -> Restored:
         cross(Failpoint.RESTORE_BEFORE_PLAN)
         record = self._store.record_of(flushed(chosen.record))
         if not self._store.is_made(target, record):
             islands = [self._island(file.path) for file in chosen.islands]
-            self._fetch_all(target, [chosen.record, *islands], chosen.nbytes, say)
+            pins = [pin for each in (chosen.record, *islands) for pin in pins_of(each)]
+            self._fetch_all(target, [*pins, *named_by(groups)], chosen.nbytes, say)
             SentRecords(self._files, target, self._objects.url).restored(chosen)
-            self._store.make(target, record, islands, ())
+            self._store.make(target, record, islands, groups)
         say(name, chosen.nbytes, chosen.nbytes)
-        return Restored(
-            str(target), name, chosen.seq, record.oldest_seq, chosen.files, chosen.nbytes
-        )
+        seq = groups[-1].last_seq if groups else chosen.seq
+        return Restored(str(target), name, seq, record.oldest_seq, chosen.files, chosen.nbytes)
 
     def _island(self, key: str) -> Record:
         return manifest.decode(self._bucket.whole(key), self._bucket.key_url(key))
 
-    def _fetch_all(
-        self, target: Path, records: Iterable[Record], total: int, say: Progress
-    ) -> None:
+    def _fetch_all(self, target: Path, named: Iterable[Pin], total: int, say: Progress) -> None:
         fetched = Fetched(self._files, self._bucket, target)
-        pins = list(distinct(pin for record in records for pin in pins_of(record)).values())
+        pins = list(distinct(named).values())
+        folders: set[Path] = set()
         for _ in side_by_side(fetched.names, pins):
             pass
         reader = self._tables(target, self._files).reader

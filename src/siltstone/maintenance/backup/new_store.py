@@ -27,7 +27,7 @@ import msgspec
 
 from siltstone.errors import BusyError, CorruptionError, RequestError
 from siltstone.failpoints import Failpoint, cross
-from siltstone.formats.log.frame import Frame
+from siltstone.formats.log.frame import Logged
 from siltstone.formats.manifest import PRIVATE_DIRECTORY, Record, pins_of
 from siltstone.maintenance.backup.backup import named_by
 from siltstone.storage.files.files import Files, make_private
@@ -79,7 +79,7 @@ class NewStore:
         return any(n >= record.number for n in manifests.numbers(below_floor=True))
 
     def make(
-        self, target: Path, record: Record, older: Sequence[Record], frames: Sequence[Frame]
+        self, target: Path, record: Record, older: Sequence[Record], frames: Sequence[Logged]
     ) -> None:
         """Make a store of the files at `target`: of a record, and the commits above it.
 

@@ -51,7 +51,7 @@ class Uploader:
             CorruptionError: A file of the store is damaged, and named; it was not put.
         """
         works = [
-            (file.path, file.size, partial(self._put, file))
+            (file.path, file.size, partial(self.put, file))
             for file in source.files
             if there.get(file.path) != file.size
         ]
@@ -68,7 +68,12 @@ class Uploader:
             self.step()
         return Uploaded(len(works), total)
 
-    def _put(self, file: InventoryFile) -> object:
+    def put(self, file: InventoryFile) -> object:
+        """Put one file.
+
+        Raises:
+            CorruptionError: It is damaged, and named; it was not put.
+        """
         parts = partial(checked_parts, self.files, self.root, file, self.step)
         if file.size <= PART_BYTES:
             return self.objects.put(file.path, b"".join(parts()))

@@ -141,6 +141,10 @@ class Status:
     is_read_only: bool
     backpressure: Backpressure
     failure: str | None
+    unshipped: int | None
+    """Commits that the bucket of the mirror lacks; None: none was to be shipped."""
+    shipping: str | None
+    """Why none is shipped now; None: they are."""
     owed: tuple[str, ...]
     """What is due, and did not fit into a close: "merge", "optimize", "vacuum", "mirror"."""
     mirrors: tuple[MirrorStatus, ...]
@@ -195,6 +199,9 @@ class Status:
         if self.owed:
             what = ", ".join(self.owed)
             lines.append(f"  owed: {what} did not fit into a close; run `siltstone maintain`")
+        if self.unshipped is not None:
+            why = "" if self.shipping is None else f": {self.shipping}"
+            lines.append(f"  unshipped: {self.unshipped} commits{why}")
         if self.failure is not None:
             lines.append(f"  last failure: {self.failure}")
         return "\n".join(lines)
@@ -218,6 +225,8 @@ class Counts:
     backpressure: Backpressure = field(default_factory=Backpressure)
     failure: str | None = None
     is_read_only: bool = False
+    shipped_seq: int | None = None
+    shipping: str | None = None
     mirror: RunningMirror | None = None
 
 
@@ -254,6 +263,10 @@ def status_of(
         is_read_only=counts.is_read_only,
         backpressure=counts.backpressure,
         failure=counts.failure,
+        unshipped=(
+            None if counts.shipped_seq is None else max(0, state.visible - counts.shipped_seq)
+        ),
+        shipping=counts.shipping,
         owed=(*_owed(site, view, memory_bytes_max), *_owed_to(mirrored)),
         mirrors=mirrored,
         cache=CacheUse() if parts is None else parts.use(),

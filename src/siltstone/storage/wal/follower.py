@@ -99,15 +99,17 @@ class WalFollower:
         store_id: bytes,
         trusts_mark: bool = False,
         bytes_max: int | None = None,
+        pause_bytes: int | None = None,
     ) -> None:
         """Begin at the start of the log.
 
         `trusts_mark`: since this machine started, an owner wrote MARK, which the caller knows from
         that owner: then it has all that was acknowledged, whether the owner lives or not.
         `bytes_max`: a poll that would read more of the log raises LogTooLong.
+        `pause_bytes`: a poll ends with the segment in which it has read so many.
         """
         self._files, self._directory, self._store_id = files, directory, store_id
-        self.trusts_mark, self._bytes_max = trusts_mark, bytes_max
+        self.trusts_mark, self._bytes_max, self._pause_bytes = trusts_mark, bytes_max, pause_bytes
         self._open: tuple[Path, File] | None = None
         self._opened = 0, 0
         self.confirmed: Confirmed | None = None
@@ -193,6 +195,8 @@ class WalFollower:
             if found is None or found.at.place[:2] != header.age:
                 found = Confirmed(header.start, 0)
             found = self._read(found, end, frames)
+            if self._pause_bytes is not None and _bytes(frames) >= self._pause_bytes:
+                break
         self.confirmed = found
         return frames
 
@@ -335,6 +339,10 @@ class WalFollower:
         if at.offset != stop or (isinstance(end, Position) and at != end):
             raise SegmentRecycled(path, start.segment, at.offset)
         return found
+
+
+def _bytes(frames: list[Frame]) -> int:
+    return sum(len(frame.payload) for frame in frames)
 
 
 def _behind(frame: Frame) -> Confirmed:

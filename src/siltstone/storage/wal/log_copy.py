@@ -18,6 +18,7 @@ from siltstone.errors import CorruptionError
 from siltstone.formats.log.frame import (
     HEADER_BYTES,
     Frame,
+    Logged,
     Position,
     SegmentHeader,
     SegmentSource,
@@ -32,7 +33,7 @@ from siltstone.storage.wal.segments import MARK_NAME, moved, segment_path, walk
 from siltstone.units import Epoch, SegmentNumber, Seq
 
 
-def write_segment(files: Files, path: Path, record: Record, frames: Sequence[Frame]) -> Position:
+def write_segment(files: Files, path: Path, record: Record, frames: Sequence[Logged]) -> Position:
     """Write a new segment file, synced, of `frames`, the commits above `record`; return its end."""
     header = SegmentHeader.beginning(
         bytes.fromhex(record.store_id),
@@ -71,7 +72,7 @@ def read_segment(files: Files, path: Path) -> list[Frame]:
     return frames
 
 
-def begin_log(files: Files, directory: Path, record: Record, frames: Sequence[Frame]) -> None:
+def begin_log(files: Files, directory: Path, record: Record, frames: Sequence[Logged]) -> None:
     """Create a log of one segment, with its MARK, durably; replace the files of an earlier try."""
     files.mkdir(directory)
     path = segment_path(directory, Epoch(record.epoch), SegmentNumber(record.wal_floor))

@@ -23,6 +23,7 @@ from siltstone.formats.log.frame import (
     HEADER_BYTES,
     Buffer,
     Frame,
+    Logged,
     Mark,
     Position,
     SegmentHeader,
@@ -148,7 +149,7 @@ def walk(data: bytes, source: SegmentSource, start: Position) -> Iterator[Frame]
         yield frame
 
 
-def moved(frame: Frame, at: Position, store_id: bytes) -> tuple[list[Buffer], Position]:
+def moved(frame: Logged, at: Position, store_id: bytes) -> tuple[list[Buffer], Position]:
     """Encode a frame anew, for `at`; return its buffers and the position behind.
 
     Its durable offset says nothing: the header says that all of the segment is durable.

@@ -1,0 +1,119 @@
+"""Shipped log: the commits that a bucket has above its newest record.
+
+Records are published, and frames below them deleted, while it is read. So after the last frame the
+newest record is looked at again: if it is another one by now, all is read anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from siltstone.errors import BusyError, CorruptionError, RequestError
+from siltstone.formats.bucket import BucketRecord
+from siltstone.formats.log import group
+from siltstone.formats.log.log_object import BEGINNING, LoggedGroup, LogObject, LogPlace
+from siltstone.storage.bucket.bucket import Bucket
+from siltstone.storage.objects.log.log import LogWalk, ObjectLog, walking
+from siltstone.units import Seq
+
+ATTEMPTS_MAX = 16
+
+
+def log_begin(record: BucketRecord) -> LogPlace:
+    """Return where the log above a record begins; without a floor, where every log does."""
+    return LogPlace(record.wal_epoch, record.wal_floor) if record.wal_floor else BEGINNING
+
+
+def above(
+    record: BucketRecord, groups: Iterable[LoggedGroup], url: str
+) -> list[LoggedGroup] | None:
+    """Return the commits of a log that are above a record.
+
+    None: they are of another line. Another copy of the store was shipped, or this one was rolled
+    back, and then one of the two was mirrored: its commit at the record's seq has another time.
+
+    Raises:
+        CorruptionError: The record that has commits between is gone.
+    """
+    found: list[LoggedGroup] = []
+    end = record.seq
+    for each in groups:
+        if each.first_seq <= record.seq <= each.last_seq:
+            head, _ = group.decode(each.payload)
+            if head.time_us + record.seq - each.first_seq != record.record.last_time_us:
+                return None
+        if each.last_seq <= end:
+            continue
+        if each.first_seq != end + 1:
+            reason = f"the log goes on at seq {each.first_seq}, and nothing has those behind {end}"
+            raise CorruptionError(url, None, reason)
+        found.append(each)
+        end = each.last_seq
+    return found
+
+
+def newest_with_shipped(bucket: Bucket) -> tuple[BucketRecord, list[LoggedGroup]]:
+    """Return the newest record, and the commits above it, which are held in memory.
+
+    Raises:
+        RequestError: There is no mirror.
+        CorruptionError: An object is damaged, or gone.
+        BusyError: Records were published faster than this process could read the log.
+        UnavailableError: The server does not answer, or refuses.
+    """
+    record = _newest(bucket)
+    for _ in range(ATTEMPTS_MAX):
+        failure: CorruptionError | None = None
+        groups: list[LoggedGroup] = []
+        try:
+            groups = _above(record, ObjectLog(bucket.objects))
+        except CorruptionError as error:
+            failure = error
+        before, record = record, _newest(bucket)
+        if before.number == record.number:
+            if failure is not None:
+                raise failure
+            return record, groups
+    raise BusyError(f"{bucket.objects.url}: the mirror went on {ATTEMPTS_MAX} times; try again")
+
+
+def until(groups: Sequence[LoggedGroup], seq: int) -> list[LoggedGroup]:
+    """Return the commits up to a seq that the groups reach; the last group may be cut for it."""
+    found = [each for each in groups if each.last_seq <= seq]
+    if not found or found[-1].last_seq < seq:
+        cut = next(each for each in groups if each.last_seq > seq)
+        payload = group.first_of(cut.payload, seq - cut.first_seq + 1)
+        found.append(LoggedGroup(cut.first_seq, Seq(seq), memoryview(payload)))
+    return found
+
+
+def _newest(bucket: Bucket) -> BucketRecord:
+    numbers = bucket.numbers() if bucket.mark() is not None else []
+    if not numbers:
+        raise RequestError(f"{bucket.objects.url} has no mirror of a store")
+    return bucket.read(numbers[-1])
+
+
+def _above(record: BucketRecord, log: ObjectLog) -> list[LoggedGroup]:
+    with walking(log, log_begin(record)) as walk:
+        return above(record, _groups(log, walk), log.objects.url) or []
+
+
+def _groups(log: ObjectLog, walk: LogWalk) -> Iterator[LoggedGroup]:
+    while (found := _following(walk)) is not None:
+        if found.is_frame:
+            yield from log.groups(found)
+
+
+def _following(walk: LogWalk) -> LogObject | None:
+    """Return the next object; None: this is the end, and nothing is missing."""
+    found = walk.step()
+    if found is not None:
+        return found
+    try:
+        walk.refuse_a_hole()
+    except CorruptionError:
+        found = walk.step()  # its owner goes on meanwhile
+        if found is None:
+            raise
+    return found

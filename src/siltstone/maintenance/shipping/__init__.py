@@ -1,0 +1,1 @@
+"""Ships the log of a store into a bucket."""

@@ -1,0 +1,1 @@
+"""The log of a store as objects of a bucket."""
