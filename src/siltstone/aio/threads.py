@@ -29,7 +29,7 @@ THREADS_MAX = 16
 WAITING_MAX = 10_000
 
 
-class Calls(Protocol):
+class CallSite(Protocol):
     """Where the calls of a handle are made."""
 
     async def run(self, call: Callable[[], T], /) -> T: ...

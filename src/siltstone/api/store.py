@@ -62,8 +62,6 @@ class Store(TableDefinitions[Table, results.Receipt]):
         [(1, 20.0, 'a'), (2, 5.0, 'b')]
     """
 
-    _internal = frozenset({"await_seq"})
-
     path: Path
 
     def __enter__(self) -> Self:
@@ -442,9 +440,9 @@ class Store(TableDefinitions[Table, results.Receipt]):
             ...     break
             (True, ['orders'])
         """
-        return follow(self, since, tables)
+        return follow(self, self._await_seq, since, tables)
 
-    def await_seq(self, above: int, wait_s: float) -> int:
+    def _await_seq(self, above: int, wait_s: float) -> int:
         """Wait until a sequence number above one is durable, for so long at most; return the last.
 
         Raises:
