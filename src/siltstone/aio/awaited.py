@@ -43,13 +43,13 @@ def told(call: object) -> str:
     return text.rstrip() + "\n"
 
 
-class Ended(Protocol):
+class BlockEnd(Protocol):
     """What a block opens and ends."""
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None: ...
 
 
-O = TypeVar("O", bound=Ended)  # noqa: E741 - as T and P
+O = TypeVar("O", bound=BlockEnd)  # noqa: E741 - as T and P
 
 
 class Opening(Generic[O]):

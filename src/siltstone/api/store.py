@@ -435,8 +435,9 @@ class Store(TableDefinitions[Table, results.Receipt]):
             UnavailableError: The owner went away; follow again from the last change.
 
         Examples:
-            >>> for change in db.follow(db.seq - 1):
-            ...     change.seq == db.seq, list(change.tables)
+            >>> receipt = orders.delete(1)
+            >>> for change in db.follow(receipt.seq - 1):
+            ...     change.seq == receipt.seq, list(change.tables)
             ...     break
             (True, ['orders'])
         """
