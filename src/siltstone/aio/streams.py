@@ -73,7 +73,7 @@ class RowStream:
         return pa.Table.from_batches(list(found), reader.schema)
 
     async def aclose(self) -> None:
-        """Let go of what is read; a second call does nothing."""
+        """Release what is read; a second call does nothing."""
         reader = self._reader
         if reader is not None:
             await self._calls.run(reader.close)

@@ -112,7 +112,7 @@ class Threads:
     ) -> T:
         """Make a call in a thread; `then` is called in the loop when it is over, in any way.
 
-        `given`: where its ids are noted, for who wants to know.
+        `given`: where its ids are noted, for a caller that keeps them.
 
         Raises:
             BusyError: Too many calls wait for a thread already.

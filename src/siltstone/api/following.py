@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from siltstone.query.changes.followed import Change
 
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.01, 0.25
-"""How long a store that nobody tells of commits is left alone between two looks: twice as long
+"""How long a store that does not tell of commits is left alone between two looks: twice as long
 after each look that found none, up to the second."""
 WAIT_S = 5.0
 
