@@ -1,8 +1,8 @@
 """Given ids: under which ids one call commits, for a caller that may leave before it ends.
 
-A thread that makes a call for a caller elsewhere notes the ids of its commits in `GivenIds`. Who waits
-for the call may withdraw: from then on no commit of it begins, and the last id is the only one that
-may still be on its way.
+A thread that makes a call for a task notes the ids of its commits in `GivenIds`. The task may
+withdraw: from then on no commit of the call begins, and the last id is the only one that may still
+be on its way.
 
 Lock: one for each call, held for one step of a list.
 """
