@@ -34,6 +34,7 @@ FACES: dict[Face, tuple[type, type, type]] = {
 }
 NO_OPERATIONS = {
     "run": "is transactions, one after the other",
+    "follow": "is made of changes, and of looks at the durable seq",
     "diff": "is made of counts, and of rows that are asked for later",
     "dataset": "is made of scans and of a snapshot",
     "to_arrow": "is made of a scan",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -17,7 +17,7 @@ SCHEMA = {"id": "int64", "n": "int64"}
 
 
 @asynccontextmanager
-async def reached(reach: str, folder: Path, threads_max: int = 4) -> AsyncIterator[aio.Store]:
+async def reached(reach: str, folder: Path, threads_max: int = 4) -> AsyncGenerator[aio.Store]:
     """Yield a store with the empty table `rows`, awaited in the way that `reach` names."""
     path = folder / "shop"
     if reach == "owned":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -181,7 +182,7 @@ def test_a_commit_is_followed_as_soon_as_it_is_durable(reach: str, tmp_path: Pat
     async def main() -> None:
         async with reached(reach, tmp_path) as db:
             await db["rows"].upsert({"id": 1, "n": 1})
-            seen: list[tuple[int, list[int]]] = []
+            seen: list[tuple[int, list[Any]]] = []
             first = asyncio.Event()
 
             async def watch() -> None:

@@ -29,7 +29,7 @@ LOOPS = (asyncio.new_event_loop, new_uvloop)
 Loops = Callable[[], asyncio.AbstractEventLoop]
 
 
-def rows_of(path: Path) -> set[int]:
+def rows_of(path: Path) -> set[object]:
     with st.connect(path, background=False) as db:
         return set(db["rows"].to_arrow().column("id").to_pylist())
 
@@ -107,7 +107,7 @@ def test_of_a_cancelled_group_each_commit_is_whole(tmp_path: Path) -> None:
     acknowledged = asyncio.run(main())
     found = rows_of(tmp_path / "shop")
     assert set(acknowledged) <= found
-    assert {-key for key in found} == found
+    assert {-key for key in found if isinstance(key, int)} == found
 
 
 def test_one_thread_is_enough_for_all(tmp_path: Path) -> None:

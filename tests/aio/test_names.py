@@ -20,7 +20,7 @@ FACES: dict[type, type] = {
     st.Snapshot: aio.Snapshot,
     st.SnapshotTable: aio.SnapshotTable,
 }
-ONLY_SYNC = {"closed", "closed_at", "await_seq"}
+ONLY_SYNC = {"closed", "closed_at"}
 """What other modules of siltstone use."""
 ONLY_AWAITED = {"transaction_id"}
 """What a task asks for after it was cancelled."""

@@ -16,7 +16,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Handle(Protocol):
+class AwaitedHandle(Protocol):
     """What makes the calls of its sync counterpart: by name, where they may wait."""
 
     async def _call(self, name: str, /, *arguments: Any, **named: Any) -> Any: ...
@@ -29,8 +29,9 @@ def awaited(
     name = call.__name__
 
     @wraps(call)
-    async def wait(handle: Handle, /, *arguments: Any, **named: Any) -> Any:
-        return await handle._call(name, *arguments, **named)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - see `Handle`
+    async def wait(handle: AwaitedHandle, /, *arguments: Any, **named: Any) -> Any:
+        call = handle._call  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - as it says
+        return await call(name, *arguments, **named)
 
     wait.__doc__ = told(call)
     return wait  # type: ignore[return-value]
@@ -42,13 +43,13 @@ def told(call: object) -> str:
     return text.rstrip() + "\n"
 
 
-class Open(Protocol):
+class BlockEnd(Protocol):
     """What a block opens and ends."""
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None: ...
 
 
-O = TypeVar("O", bound=Open)  # noqa: E741 - as T and P
+O = TypeVar("O", bound=BlockEnd)  # noqa: E741 - as T and P
 
 
 class Opening(Generic[O]):

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TypeVar
 
 from siltstone.aio.loop_store import LoopStore
-from siltstone.aio.transaction import Transaction, worked
+from siltstone.aio.transaction import AsyncTransaction, worked
 from siltstone.api.runs import TurnHolder, TurnLines
 from siltstone.arguments import count_of
 from siltstone.errors import ConflictError, RequestError, told
@@ -56,7 +56,7 @@ class LoopTurns:
             self._lines[table] = lock, count - 1
 
 
-class Run:
+class TaskRun:
     """One run: its tries, and the turn that it holds."""
 
     def __init__(
@@ -64,13 +64,13 @@ class Run:
         store: LoopStore,
         lines: LoopTurns,
         turns: TurnLines,
-        begin: Callable[[], Awaitable[Transaction]],
+        begin: Callable[[], Awaitable[AsyncTransaction]],
     ) -> None:
         self._store, self._lines, self._turns, self._begin = store, lines, turns, begin
         self._holder = TurnHolder(_OfNobody(turns) if isinstance(turns, TableTurns) else turns)
         self._table: str | None = None
 
-    async def run(self, work: Callable[[Transaction], Awaitable[T]], attempts: int) -> T:
+    async def run(self, work: Callable[[AsyncTransaction], Awaitable[T]], attempts: int) -> T:
         """Run `work` until a try commits; see `Store.run` for arguments and errors."""
         if not callable(work):
             raise RequestError(f"run() calls a function with a transaction; got {told(work)}")
@@ -94,7 +94,7 @@ class Run:
             await self._end()
         raise AssertionError
 
-    async def _first(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+    async def _first(self, work: Callable[[AsyncTransaction], Awaitable[T]]) -> T:
         try:
             return await self._tried(work, self._turns.closed)
         except TableClosedError as closed:
@@ -104,7 +104,7 @@ class Run:
 
     async def _tried(
         self,
-        work: Callable[[Transaction], Awaitable[T]],
+        work: Callable[[AsyncTransaction], Awaitable[T]],
         closed: frozenset[str] = NONE_CLOSED,
     ) -> T:
         tx = await self._begin()

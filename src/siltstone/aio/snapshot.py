@@ -7,11 +7,11 @@ from typing import Any, Self
 from siltstone.aio.awaited import awaited
 from siltstone.aio.loop_store import LoopStore
 from siltstone.aio.streams import RowStream
-from siltstone.aio.tables import SnapshotTable
+from siltstone.aio.tables import AsyncSnapshotTable
 from siltstone.api import snapshot
 
 
-class Snapshot:
+class AsyncSnapshot:
     """See the module. `async with` closes it. Vacuum keeps what it reads."""
 
     def __init__(self, store: LoopStore, past: snapshot.Snapshot) -> None:
@@ -36,9 +36,9 @@ class Snapshot:
     async def _call(self, name: str, /, *arguments: Any, **named: Any) -> Any:
         return await self._store.threads.run(lambda: getattr(self._past, name)(*arguments, **named))
 
-    def __getitem__(self, name: str) -> SnapshotTable:
+    def __getitem__(self, name: str) -> AsyncSnapshotTable:
         """Return the table that had this name; the first call of it raises if there was none."""
-        return SnapshotTable(self._store.threads, name, lambda: self._past[name])
+        return AsyncSnapshotTable(self._store.threads, name, lambda: self._past[name])
 
     def sql_reader(self, statement: str, parameters: Any = None) -> RowStream:
         """Run a query over this snapshot; return its rows as batches to iterate over."""

@@ -21,12 +21,12 @@ from siltstone import store as door
 from siltstone.aio.awaited import Opening, awaited
 from siltstone.aio.commits import GroupCommits
 from siltstone.aio.loop_store import LoopStore
-from siltstone.aio.runs import LoopTurns, Run
-from siltstone.aio.snapshot import Snapshot
+from siltstone.aio.runs import LoopTurns, TaskRun
+from siltstone.aio.snapshot import AsyncSnapshot
 from siltstone.aio.streams import ChangeStream, RowStream
-from siltstone.aio.tables import Table
+from siltstone.aio.tables import AsyncTable
 from siltstone.aio.threads import THREADS_MAX, Threads
-from siltstone.aio.transaction import Transaction
+from siltstone.aio.transaction import AsyncTransaction
 from siltstone.api import results, store
 from siltstone.choices import Durability, Isolation, Outcome
 from siltstone.given import Rows, SchemaLike
@@ -46,7 +46,7 @@ def connect(
     join: bool = False,
     threads_max: int = THREADS_MAX,
     **options: Unpack[ConnectOptions],
-) -> Opening[Store]:
+) -> Opening[AsyncStore]:
     """Open the store at `path`, or create it: `async with aio.connect(...)`, or `await` it.
 
     Args:
@@ -66,13 +66,13 @@ def connect(
 
 async def _opened(
     opens: Callable[[], store.Store], threads_max: int, place: tuple[str, int]
-) -> Store:
+) -> AsyncStore:
     threads = Threads(threads_max)
     with door.asked_at(place):
-        return Store(await threads.run(opens), threads)
+        return AsyncStore(await threads.run(opens), threads)
 
 
-class Store:
+class AsyncStore:
     """See the module. `async with` closes it."""
 
     def __init__(self, db: store.Store, threads: Threads) -> None:
@@ -124,14 +124,14 @@ class Store:
 
     # tables
 
-    def __getitem__(self, name: str) -> Table:
+    def __getitem__(self, name: str) -> AsyncTable:
         """Return the table called `name`.
 
         Raises:
             TableNotFoundError: No table has that name. Where another process owns the store, the
                 first call of the table raises it.
         """
-        return Table(self._store, name, lambda: self._db[name])
+        return AsyncTable(self._store, name, lambda: self._db[name])
 
     async def create_table(
         self,
@@ -142,13 +142,13 @@ class Store:
         data: Rows | None = None,
         defaults: Mapping[str, Any] | None = None,
         exist_ok: bool = False,
-    ) -> Table:
+    ) -> AsyncTable:
         """Create a table, and fill it, in one step; see `siltstone.Store.create_table`."""
         made = await self._call(
             "create_table", name, schema, primary_key,
             data=data, defaults=defaults, exist_ok=exist_ok,
         )  # fmt: skip
-        return Table(self._store, name, lambda: made)
+        return AsyncTable(self._store, name, lambda: made)
 
     tables = awaited(store.Store.tables)
     drop_table = awaited(store.Store.drop_table)
@@ -165,7 +165,7 @@ class Store:
         claim: int | None = None,
         turns: Sequence[str] | None = None,
         read_seq: int | None = None,
-    ) -> Opening[Transaction]:
+    ) -> Opening[AsyncTransaction]:
         """Begin a transaction: `async with db.transaction()`, or `await` it.
 
         See `siltstone.Store.transaction` for arguments and errors.
@@ -178,18 +178,18 @@ class Store:
         is_short = durability == "sync" and turns is None and read_seq is None
         return Opening(partial(self._begun, begin, is_short=is_short))
 
-    async def _begun(self, begin: Callable[[], Any], *, is_short: bool = True) -> Transaction:
+    async def _begun(self, begin: Callable[[], Any], *, is_short: bool = True) -> AsyncTransaction:
         self._threads.check()
         if is_short and self._store.groups is not None:
-            return Transaction(self._store, begin())
-        return Transaction(self._store, await self._threads.run(begin))
+            return AsyncTransaction(self._store, begin())
+        return AsyncTransaction(self._store, await self._threads.run(begin))
 
-    async def run(self, work: Callable[[Transaction], Awaitable[T]], attempts: int = 10) -> T:
+    async def run(self, work: Callable[[AsyncTransaction], Awaitable[T]], attempts: int = 10) -> T:
         """Run `await work(tx)` in a transaction and commit; run it again after a ConflictError.
 
         See `siltstone.Store.run` for arguments and errors.
         """
-        run = Run(
+        run = TaskRun(
             self._store,
             self._lines,
             self._db._turns,  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - as in `api`
@@ -216,15 +216,15 @@ class Store:
 
     def snapshot(
         self, *, seq: int | None = None, at: str | dt.datetime | None = None, tag: str | None = None
-    ) -> Opening[Snapshot]:
+    ) -> Opening[AsyncSnapshot]:
         """Return all tables at one seq: `async with db.snapshot(...)`, or `await` it.
 
         See `siltstone.Store.snapshot` for arguments and errors.
         """
         return Opening(partial(self._seen, partial(self._db.snapshot, seq=seq, at=at, tag=tag)))
 
-    async def _seen(self, take: Callable[[], Any]) -> Snapshot:
-        return Snapshot(self._store, await self._threads.run(take))
+    async def _seen(self, take: Callable[[], Any]) -> AsyncSnapshot:
+        return AsyncSnapshot(self._store, await self._threads.run(take))
 
     def sql_reader(self, statement: str, parameters: Any = None) -> RowStream:
         """Run a query; return its rows as batches to iterate over: `siltstone.Store.sql_reader`."""

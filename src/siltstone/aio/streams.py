@@ -13,10 +13,10 @@ from typing import Self
 import pyarrow as pa
 
 from siltstone.aio.loop_store import LoopStore
-from siltstone.aio.threads import Calls, Threads
-from siltstone.aio.turns import Turns
-from siltstone.api.following import WAIT_S, commits_of, pauses
-from siltstone.api.results import Change
+from siltstone.aio.threads import CallSite, Threads
+from siltstone.aio.turns import CallTurns
+from siltstone.api.following import WAIT_S, pauses
+from siltstone.api.results import Change, commits_of
 from siltstone.errors import ClosedError
 
 _CHANGES_MAX, _ROWS_MAX = 64, 65_536
@@ -29,9 +29,9 @@ class RowStream:
     It keeps what it reads from vacuum until its end, or `aclose`.
     """
 
-    def __init__(self, calls: Calls, opens: Callable[[], pa.RecordBatchReader]) -> None:
+    def __init__(self, calls: CallSite, opens: Callable[[], pa.RecordBatchReader]) -> None:
         """Open by `opens`, in a thread, when the first batch is asked for."""
-        self._calls = Turns(calls) if isinstance(calls, Threads) else calls
+        self._calls = CallTurns(calls) if isinstance(calls, Threads) else calls
         self._opens = opens
         self._reader: pa.RecordBatchReader | None = None
         self._read: deque[pa.RecordBatch] = deque()
@@ -73,7 +73,7 @@ class RowStream:
         return pa.Table.from_batches(list(found), reader.schema)
 
     async def aclose(self) -> None:
-        """Let go of what is read; a second call does nothing."""
+        """Release what is read; a second call does nothing."""
         reader = self._reader
         if reader is not None:
             await self._calls.run(reader.close)
@@ -85,7 +85,7 @@ class ChangeStream:
     def __init__(self, store: LoopStore, since: int, tables: Sequence[str] | None) -> None:
         """See `siltstone.Store.follow`."""
         self._store, self._since, self._tables = store, since, tables
-        self._calls = Turns(store.threads)
+        self._calls = CallTurns(store.threads)
         self._commits: Iterator[Change] | None = None
         self._read: deque[Change] = deque()
         self._is_new = True

@@ -14,8 +14,8 @@ import pyarrow as pa
 from siltstone.aio.awaited import awaited
 from siltstone.aio.loop_store import LoopStore
 from siltstone.aio.streams import RowStream
-from siltstone.aio.threads import Calls
-from siltstone.aio.turns import Turns
+from siltstone.aio.threads import CallSite
+from siltstone.aio.turns import CallTurns
 from siltstone.api import readable, tables
 from siltstone.api.readable import Columns, Condition, Order
 from siltstone.api.results import Receipt
@@ -30,15 +30,15 @@ _KEYS = frozenset({int, str, bytes, tuple})
 """The types of what can only be one key."""
 
 
-class ReadableTable:
+class AsyncReadableTable:
     """What all tables have in common; `find` gives the sync handle, and may wait."""
 
-    def __init__(self, calls: Calls, name: str, find: Callable[[], Any]) -> None:
+    def __init__(self, calls: CallSite, name: str, find: Callable[[], Any]) -> None:
         self._calls, self._name, self._find = calls, name, find
         self._found: Any = None
 
     def __repr__(self) -> str:
-        return f"<aio.{type(self).__name__} {self._name}>"
+        return f"<aio.{type(self).__name__.removeprefix('Async')} {self._name}>"
 
     def _handle(self) -> Any:
         if self._found is None:
@@ -121,13 +121,13 @@ class ReadableTable:
     count = awaited(readable.ReadableTable.count)
 
 
-class SnapshotTable(ReadableTable):
+class AsyncSnapshotTable(AsyncReadableTable):
     """A table as a snapshot has it."""
 
     dataset = awaited(tables.SnapshotTable.dataset)
 
 
-class Table(ReadableTable):
+class AsyncTable(AsyncReadableTable):
     """A table of an open store: reads see the newest commit, each write is a transaction."""
 
     def __init__(self, store: LoopStore, name: str, find: Callable[[], Any]) -> None:
@@ -174,13 +174,15 @@ class Table(ReadableTable):
     dataset = awaited(tables.Table.dataset)
 
 
-class TransactionTable(ReadableTable):
+class AsyncTransactionTable(AsyncReadableTable):
     """A table as a transaction sees it: with its own writes, which stay private until it commits.
 
     What is done to one row that is in memory is done in place.
     """
 
-    def __init__(self, turns: Turns, name: str, find: Callable[[], Any], *, is_here: bool) -> None:
+    def __init__(
+        self, turns: CallTurns, name: str, find: Callable[[], Any], *, is_here: bool
+    ) -> None:
         """`is_here`: the transaction runs in the process that owns the store."""
         super().__init__(turns, name, find)
         self._turns, self._is_here = turns, is_here

@@ -29,7 +29,7 @@ THREADS_MAX = 16
 WAITING_MAX = 10_000
 
 
-class Calls(Protocol):
+class CallSite(Protocol):
     """Where the calls of a handle are made."""
 
     async def run(self, call: Callable[[], T], /) -> T: ...
@@ -112,7 +112,7 @@ class Threads:
     ) -> T:
         """Make a call in a thread; `then` is called in the loop when it is over, in any way.
 
-        `given`: where its ids are noted, for who wants to know.
+        `given`: where its ids are noted, for a caller that keeps them.
 
         Raises:
             BusyError: Too many calls wait for a thread already.

@@ -14,8 +14,8 @@ from typing import Any, Self, TypeVar
 from siltstone.aio.awaited import awaited
 from siltstone.aio.loop_store import LoopStore
 from siltstone.aio.streams import RowStream
-from siltstone.aio.tables import TransactionTable
-from siltstone.aio.turns import Turns
+from siltstone.aio.tables import AsyncTransactionTable
+from siltstone.aio.turns import CallTurns
 from siltstone.api import transaction
 from siltstone.api.results import Receipt
 from siltstone.given import Rows, SchemaLike
@@ -28,7 +28,7 @@ _rolling_back: set[asyncio.Task[None]] = set()
 """A loop keeps no task alive by itself."""
 
 
-class Transaction:
+class AsyncTransaction:
     """See the module. `async with` commits at the end of the block; an error rolls back.
 
     Tasks may share it: its calls take turns. A block that is cancelled while a call of it runs in a
@@ -38,7 +38,7 @@ class Transaction:
     def __init__(self, store: LoopStore, tx: transaction.Transaction) -> None:
         """Use `Store.transaction`."""
         self._store, self._tx = store, tx
-        self._turns = Turns(store.threads)
+        self._turns = CallTurns(store.threads)
         self._given = store.threads.given()
         self._id: str | None = None
 
@@ -111,17 +111,17 @@ class Transaction:
     async def _call(self, name: str, /, *arguments: Any, **named: Any) -> Any:
         return await self._turns.run(lambda: getattr(self._tx, name)(*arguments, **named))
 
-    def __getitem__(self, name: str) -> TransactionTable:
+    def __getitem__(self, name: str) -> AsyncTransactionTable:
         """Return the table called `name`; see `siltstone.Transaction`."""
         return self._table(name, lambda: self._tx[name])
 
-    def table(self, table_id: int) -> TransactionTable:
+    def table(self, table_id: int) -> AsyncTransactionTable:
         """Return the table with this id (`Table.id`), whatever its name is in this transaction."""
         return self._table(f"#{table_id}", lambda: self._tx.table(table_id))
 
-    def _table(self, name: str, find: Callable[[], Any]) -> TransactionTable:
+    def _table(self, name: str, find: Callable[[], Any]) -> AsyncTransactionTable:
         is_here = self._store.groups is not None
-        return TransactionTable(self._turns, name, find, is_here=is_here)
+        return AsyncTransactionTable(self._turns, name, find, is_here=is_here)
 
     async def create_table(
         self,
@@ -132,7 +132,7 @@ class Transaction:
         data: Rows | None = None,
         defaults: Mapping[str, Any] | None = None,
         exist_ok: bool = False,
-    ) -> TransactionTable:
+    ) -> AsyncTransactionTable:
         """Create a table, and fill it; see `siltstone.Transaction`."""
         made = await self._call(
             "create_table", name, schema, primary_key,
@@ -192,14 +192,14 @@ class Transaction:
 
 
 async def worked(
-    tx: Transaction, work: Callable[[Transaction], Awaitable[T]], closed: frozenset[str]
+    tx: AsyncTransaction, work: Callable[[AsyncTransaction], Awaitable[T]], closed: frozenset[str]
 ) -> T:
     """Do the work of a run; it begins again if it named a closed table, whatever it made of it.
 
     Raises:
         TableClosedError: It did.
     """
-    of_store = tx._tx  # noqa: SLF001 - of this module
+    of_store = tx._tx  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - its own
     of_store.closed = closed
     try:
         found = await work(tx)

@@ -18,7 +18,7 @@ from siltstone.process.given_ids import GivenIds
 T = TypeVar("T")
 
 
-class Turns:
+class CallTurns:
     """See the module."""
 
     def __init__(self, threads: Threads) -> None:

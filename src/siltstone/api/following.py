@@ -6,24 +6,23 @@ read what is there ─▶ wait for the next commit, for a moment at most ─▶ 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from siltstone.errors import ClosedError
-from siltstone.query.changes.followed import Change, commits_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["WAIT_S", "Change", "commits_of", "follow", "pauses"]
+    from siltstone.query.changes.followed import Change
 
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.01, 0.25
-"""How long a store that nobody tells of commits is left alone between two looks: twice as long
+"""How long a store that does not tell of commits is left alone between two looks: twice as long
 after each look that found none, up to the second."""
 WAIT_S = 5.0
 
 
-class Followed(Protocol):
+class ChangeSource(Protocol):
     """What a feed is read from: a store."""
 
     @property
@@ -33,26 +32,33 @@ class Followed(Protocol):
         self, since: int = 0, until: int | None = None, tables: Sequence[str] | None = None
     ) -> dict[str, pa.RecordBatchReader]: ...
 
-    def await_seq(self, above: int, wait_s: float) -> int: ...
+
+AwaitSeq = Callable[[int, float], int]
+"""Waits until a seq above one is durable, for so many seconds at most; returns the last one."""
 
 
-def follow(db: Followed, since: int, tables: Sequence[str] | None) -> Iterator[Change]:
+def follow(
+    db: ChangeSource, await_seq: AwaitSeq, since: int, tables: Sequence[str] | None
+) -> Iterator[Change]:
     """Return the changes of `db`; see `Store.follow` for arguments and errors."""
     until = db.durable_seq
-    return _followed(db, until, db.changes(since, until, tables), tables)
+    return _followed(db, await_seq, until, db.changes(since, until, tables), tables)
 
 
 def _followed(
-    db: Followed,
+    db: ChangeSource,
+    await_seq: AwaitSeq,
     since: int,
     readers: dict[str, pa.RecordBatchReader],
     tables: Sequence[str] | None,
 ) -> Iterator[Change]:
+    from siltstone.query.changes.followed import commits_of  # noqa: PLC0415 - few follow
+
     try:
         while True:
             yield from commits_of(readers)
             readers.clear()
-            while (until := db.await_seq(since, WAIT_S)) <= since:
+            while (until := await_seq(since, WAIT_S)) <= since:
                 pass
             readers, since = db.changes(since, until, tables), until
     except ClosedError:

@@ -23,13 +23,14 @@ if TYPE_CHECKING:
     from siltstone.maintenance.repair.repair_plan import Repaired
     from siltstone.maintenance.repair.verify import Verified
     from siltstone.maintenance.schedule.status import JobStatus, Status
-    from siltstone.query.changes.followed import Change
+    from siltstone.query.changes.followed import Change, commits_of
     from siltstone.query.diff.diff import Diff, TableDiff
 
 _LATE = {
     "Adopted": "siltstone.maintenance.repair.external_appends",
     "BackedUp": "siltstone.maintenance.backup.backup",
     "Change": "siltstone.query.changes.followed",
+    "commits_of": "siltstone.query.changes.followed",
     "Diff": "siltstone.query.diff.diff",
     "JobStatus": "siltstone.maintenance.schedule.status",
     "Progress": "siltstone.maintenance.backup.backup",
@@ -86,4 +87,5 @@ __all__ = [
     "TokenApp",
     "Vacuumed",
     "Verified",
+    "commits_of",
 ]

@@ -63,8 +63,6 @@ class Store(TableDefinitions[Table, results.Receipt]):
         [(1, 20.0, 'a'), (2, 5.0, 'b')]
     """
 
-    _internal = frozenset({"await_seq"})
-
     path: Path
 
     def __enter__(self) -> Self:
@@ -442,14 +440,15 @@ class Store(TableDefinitions[Table, results.Receipt]):
             UnavailableError: The owner went away; follow again from the last change.
 
         Examples:
-            >>> for change in db.follow(db.seq - 1):
-            ...     change.seq == db.seq, list(change.tables)
+            >>> receipt = orders.delete(1)
+            >>> for change in db.follow(receipt.seq - 1):
+            ...     change.seq == receipt.seq, list(change.tables)
             ...     break
             (True, ['orders'])
         """
-        return follow(self, since, tables)
+        return follow(self, self._await_seq, since, tables)
 
-    def await_seq(self, above: int, wait_s: float) -> int:
+    def _await_seq(self, above: int, wait_s: float) -> int:
         """Wait until a sequence number above one is durable, for so long at most; return the last.
 
         Raises:

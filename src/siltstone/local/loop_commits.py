@@ -1,6 +1,6 @@
 """Loop commits: what an event loop needs of the store that its process owns.
 
-The commits of a loop have ids that somebody may know before they are through: `outcome` must not
+The commits of a loop have ids that a task may know before they are through: `outcome` must not
 promise of one that is `under_way` that it never comes.
 """
 

@@ -462,10 +462,10 @@ class LocalStore(Store):
         feeds, upto = self._range(since, until)
         return feeds.read(since, upto, tables)
 
-    def await_seq(self, above: int, wait_s: float) -> int:
+    def _await_seq(self, above: int, wait_s: float) -> int:
         committer = self._core.committer
         if committer is None:
-            return super().await_seq(above, wait_s)
+            return super()._await_seq(above, wait_s)
         told = Event()
         with committer.news.heard(told.set):
             if self.durable_seq <= above:

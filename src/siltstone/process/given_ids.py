@@ -1,8 +1,8 @@
 """Given ids: under which ids one call commits, for a caller that may leave before it ends.
 
-A thread that makes a call for somebody else notes the ids of its commits in `GivenIds`. Who waits
-for the call may withdraw: from then on no commit of it begins, and the last id is the only one that
-may still be on its way.
+A thread that makes a call for a task notes the ids of its commits in `GivenIds`. The task may
+withdraw: from then on no commit of the call begins, and the last id is the only one that may still
+be on its way.
 
 Lock: one for each call, held for one step of a list.
 """
@@ -81,10 +81,10 @@ class NotedNumbers:
 
 
 def note(transaction_id: str) -> None:
-    """Note that a commit of this thread begins, for whom it makes it.
+    """Note that a commit of this thread begins, for the caller that waits for it.
 
     Raises:
-        WithdrawnError: Nobody waits for it; it must not begin.
+        WithdrawnError: That caller has left; the commit must not begin.
     """
     given: GivenIds | None = getattr(_thread, "given", None)
     if given is not None:

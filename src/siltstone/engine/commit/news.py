@@ -1,13 +1,13 @@
-"""News: who waits for the next commit of the store that this process owns, and hears of it once.
+"""News: who waits for the next commit of the store that this process owns, and is told of it.
 
 Register, then look whether the commit is there, then wait: one that came in between was told, too.
 
-Lock: one, over the list; nothing is called under it.
+Lock: none. Each step is one operation of a dict, so that the handler of a signal, or the child of a
+fork, may come in between any two.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
@@ -18,25 +18,20 @@ class News:
     """See the module. Any thread; what is told must not wait, nor raise."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._waiting: list[Told] = []
+        self._waiting: dict[object, Told] = {}
 
     @contextmanager
     def heard(self, told: Told) -> Generator[None]:
-        """Within the block `told` is called when a group is through, or the handle closes; once."""
-        with self._lock:
-            self._waiting.append(told)
+        """Within the block `told` is called for each group, and when a handle closes."""
+        key = object()
+        self._waiting[key] = told
         try:
             yield
         finally:
-            with self._lock:
-                self._waiting = [each for each in self._waiting if each is not told]
+            del self._waiting[key]
 
     def tell(self) -> None:
         """Tell all who wait."""
-        if not self._waiting:  # without the lock: who registers just now looks for itself
-            return
-        with self._lock:
-            waiting, self._waiting = self._waiting, []
-        for told in waiting:
-            told()
+        if self._waiting:
+            for told in list(self._waiting.values()):
+                told()

@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from siltstone.api.following import Change, commits_of
+from siltstone.api.results import Change, commits_of
 from siltstone.errors import BusyError, ClosedError, UnavailableError
 from siltstone.lance_versions.errors import invalid
 from siltstone.server.http.replies import Feed, Pieces, Reply
