@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -27,17 +27,20 @@ from tests.server.owners import Owner, owner_of
 from tests.web.serving import posted, served
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "web"
-WORKERS = by_day(2, 4)
-REQUESTS = by_day(100, 2_000)
+WORKERS = 4
+REQUESTS = by_day(200, 2_000)
 
 
 @contextmanager
-def workers(store: Path, log: Path) -> Generator[tuple[str, subprocess.Popen[bytes]]]:
-    """Yield the URL of the example in workers, and their parent."""
+def workers(
+    store: Path, log: Path, count: int = WORKERS
+) -> Generator[tuple[str, subprocess.Popen[bytes]]]:
+    """Yield the URL of the example in so many workers, and their parent."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=512)
     listener.set_inheritable(True)
-    uvicorn = [sys.executable, "-m", "uvicorn", "shop:app", f"--workers={WORKERS}"]
-    with listener, log.open("wb") as output:
+    uvicorn = [sys.executable, "-m", "uvicorn", "shop:app", f"--workers={count}"]
+    port = listener.getsockname()[1]
+    with log.open("wb") as output:
         running = subprocess.Popen(
             [*uvicorn, f"--fd={listener.fileno()}", "--timeout-graceful-shutdown=20"],
             cwd=EXAMPLE,
@@ -46,8 +49,9 @@ def workers(store: Path, log: Path) -> Generator[tuple[str, subprocess.Popen[byt
             stdout=output,
             stderr=output,
         )
+        listener.close()  # it is theirs: what they do not accept any more is refused
         try:
-            yield f"http://127.0.0.1:{listener.getsockname()[1]}", running
+            yield f"http://127.0.0.1:{port}", running
         finally:
             running.terminate()
             running.wait()
@@ -103,6 +107,34 @@ def test_of_workers_one_is_killed_and_nothing_acknowledged_is_lost(tmp_path: Pat
     assert acknowledged <= rows, text
     # Of those that had no answer some are in; each that is in was counted once.
     assert sold == {"item": "lamp", "n": len(rows) + 1}
+
+
+def test_an_application_that_is_stopped_beside_a_hundred_requests_loses_none_acknowledged(
+    tmp_path: Path,
+) -> None:
+    store, log = tmp_path / "shop", tmp_path / "log"
+    acknowledged: set[int] = set()
+
+    async def ordered(url: str, stop: Callable[[], None]) -> None:
+        limits = httpx.Limits(max_connections=100)
+        async with httpx.AsyncClient(base_url=url, timeout=240, limits=limits) as client:
+            await _order(client, 0, acknowledged)
+
+            async def one(number: int) -> None:
+                await _order(client, number, acknowledged)
+                if len(acknowledged) == 10:
+                    stop()
+
+            await asyncio.gather(*(one(number) for number in range(1, 101)))
+
+    with workers(store, log, count=1) as (url, running):
+        asyncio.run(ordered(url, running.terminate))
+        assert running.wait() in {0, -signal.SIGTERM}, log.read_text()
+    with st.connect(store, read_only=True) as db:
+        rows = set(db["orders"].to_arrow()["id"].to_pylist())
+        assert db["sold"].get("lamp") == {"item": "lamp", "n": len(rows)}
+    assert acknowledged <= rows
+    assert len(acknowledged) >= 10, log.read_text()
 
 
 def _app(worker: web.WorkerStore, route: type[APIRoute]) -> FastAPI:

@@ -1,4 +1,4 @@
-"""Systemd: what a service tells whoever started it, by datagrams of text (sd_notify(3)).
+"""Systemd: what a service tells the process that started it, by datagrams of text (sd_notify(3)).
 
     READY=1       the server answers
     WATCHDOG=1    the store answered, twice in each $WATCHDOG_USEC
