@@ -263,7 +263,7 @@ def test_an_added_column_has_its_default_in_the_wider_type(db: st.Store, level: 
 @LEVELS
 def test_a_column_is_widened_again_and_again(db: st.Store, level: str) -> None:
     table = made(db, "int8", 5)
-    seqs = [(db.seq, 5)]
+    seqs: list[tuple[int, object]] = [(db.seq, 5)]
     for kind, later in (("int16", 300), ("int32", 70_000), ("float64", 0.5), ("string", "x")):
         settled(db, level)
         table.alter_column("c", type=kind)
@@ -275,6 +275,11 @@ def test_a_column_is_widened_again_and_again(db: st.Store, level: str) -> None:
         assert column_of(db.snapshot(seq=seq)["t"])[10 + number] == later
         assert column_of(db.snapshot(seq=seq)["t"])[1] == 5
     assert db.verify(deep=True).findings == ()
+
+
+def ids_of(table: st.Table, text: str) -> list[Any]:
+    found: list[Any] = table.to_arrow(filter=text).column("id").to_pylist()
+    return sorted(found)
 
 
 FILTERS = ["c = 5", "c > 3000000000", "c is null", "c < 6 and z = 'a'", "c in (5, 3000000000)"]
@@ -293,11 +298,11 @@ def test_filters_find_rows_in_the_wider_type(db: st.Store, level: str) -> None:
     for settle in (lambda: None, db.checkpoint, db.merge, db.optimize):
         settle()
         for text in FILTERS:
-            found = sorted(table.to_arrow(filter=text).column("id").to_pylist())
+            found = ids_of(table, text)
             with st.connect(db.path.parent / "other", background=False) as other:
                 name = f"t{len(other.tables())}"
                 plain = other.create_table(name, everything.schema, data=everything)
-                assert found == sorted(plain.to_arrow(filter=text).column("id").to_pylist()), text
+                assert found == ids_of(plain, text), text
 
 
 @LEVELS

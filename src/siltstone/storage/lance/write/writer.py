@@ -204,13 +204,13 @@ class LanceWriter:
         return self._altered(pin, aside, (), (), ())
 
     def _filled(
-        self, pin: Pin, add: Sequence[pa.Field], of: Mapping[str, str] = NOTHING_RETYPED
+        self, pin: Pin, add: Sequence[pa.Field], others: Mapping[str, str] | None = None
     ) -> Pin:
         """Add columns with their initial values: each part gets one more data file.
 
         Or with the values of other columns, by their names, in another type.
         """
-        table, added = self._reader.open(pin), list[InventoryFile]()
+        table, added, of = self._reader.open(pin), list[InventoryFile](), others or {}
         written: dict[int, Any] = {}
         schema: Any = None
         fields, read = plain_of(add), [*of.values()] or [_narrowest(table.schema)]
