@@ -35,22 +35,12 @@ from siltstone.errors import SiltstoneError
 from siltstone.query.sql.result import Result
 from siltstone.query.sql.writes.many import ROWS_MAX, many_rows
 from siltstone.query.sql.writes.parse import write_of
-from siltstone.query.sql.writes.statements import (
-    CreateIndexStatement,
-    DeleteStatement,
-    DropIndexStatement,
-    InsertStatement,
-    MergeStatement,
-    UpdateStatement,
-    Write,
-)
+from siltstone.query.sql.writes.statements import IndexStatement, Returning, Write
 
 LEGACY_TRANSACTION_CONTROL = -1
 """What `sqlite3` calls its default; see the module."""
-_REPEATED = InsertStatement | UpdateStatement | DeleteStatement | MergeStatement
 _PART_BYTES_MAX = 16 << 20
 """Of texts and bytes, in the rows that executemany writes at once."""
-_ALONE = CreateIndexStatement | DropIndexStatement
 Parameters = Sequence[Any] | Mapping[str, Any]
 
 
@@ -243,7 +233,7 @@ class StoreSession:
         return found
 
     def _written(self, write: Write, sql: str, parameters: Parameters | None) -> Result:
-        is_alone = self._autocommit is True or isinstance(write.statement, _ALONE)
+        is_alone = self._autocommit is True or isinstance(write.statement, IndexStatement)
         if self._open is None and (is_alone or self._db.is_read_only):
             return self._db.sql(sql, parameters)
         with self._within() as open_:
@@ -259,7 +249,7 @@ class StoreSession:
             SiltstoneError: As `Store.sql`.
         """
         write = write_of(sql)
-        if write is None or not isinstance(write.statement, _REPEATED) or _returns(write):
+        if write is None or not isinstance(write.statement, Returning) or _returns(write):
             raise ProgrammingError(
                 "executemany() runs INSERT, UPDATE, DELETE and MERGE, without RETURNING"
             )

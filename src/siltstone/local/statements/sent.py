@@ -15,22 +15,12 @@ from siltstone.local.statements.written import result_of
 from siltstone.operations import Role
 from siltstone.query.sql.statement import HUGEINT_KEY
 from siltstone.query.sql.writes.parse import write_of
-from siltstone.query.sql.writes.statements import (
-    AlterStatement,
-    CreateIndexStatement,
-    CreateStatement,
-    DropIndexStatement,
-    DropStatement,
-    Write,
-)
+from siltstone.query.sql.writes.statements import Change, IndexStatement, Write
 
 if TYPE_CHECKING:
     from siltstone.query.sql.frames import Variables
     from siltstone.query.sql.result import Result
     from siltstone.query.sql.taken.values import Parameters
-
-_OF_INDEX = CreateIndexStatement | DropIndexStatement
-_DEFINES = CreateStatement | DropStatement | AlterStatement | _OF_INDEX
 
 
 class RunsStatements(Protocol):
@@ -70,12 +60,12 @@ class SentStatement:
         """What its client must be allowed: ADMIN for definitions."""
         if self.write is None:
             return Role.READ
-        return Role.ADMIN if isinstance(self.write.statement, _DEFINES) else Role.WRITE
+        return Role.WRITE if isinstance(self.write.statement, Change) else Role.ADMIN
 
     @property
     def is_of_index(self) -> bool:
         """Whether it makes or drops an index, which is no part of a transaction."""
-        return self.write is not None and isinstance(self.write.statement, _OF_INDEX)
+        return self.write is not None and isinstance(self.write.statement, IndexStatement)
 
     def run(self, tx: RunsStatements, *, is_alone: bool) -> Written:
         """Run it in a transaction, of which it is all if `is_alone`; `discard` must follow."""
