@@ -186,6 +186,7 @@ BUSY = (
         (HALF, "error decoding response body"),
         (BUSY, "503 Service Unavailable"),
     ],
+    ids=["lost", "denied", "half", "busy"],
 )
 def test_what_a_server_did_not_answer_is_no_damage(text: str, sentence: str) -> None:
     found = classify(OSError(text), Path("s3://bucket/shop"), is_reading=True)

@@ -133,8 +133,9 @@ class BucketLeases:
         self._objects.put(key, formats.encode_lease(lease))
 
     def _delete(self, keys: Iterable[str]) -> None:
-        with contextlib.suppress(SiltstoneError):  # they are over by themselves
-            self._objects.delete(keys)
+        for key in keys:
+            with contextlib.suppress(SiltstoneError):  # it is over by itself
+                self._objects.delete([key])
 
 
 class BucketLock:
