@@ -29,6 +29,7 @@ from tests.maintenance.mirrors import (
     at,
     content,
     lived,
+    mirrored,
     mirrorer,
     objects_of,
     restored,
@@ -309,6 +310,32 @@ def test_without_a_record_in_the_bucket_nothing_is_shipped(db, bucket):
     assert log_keys(bucket) == []
     shipping.mirror()
     assert shipping.ship() == db.seq
+
+
+def test_who_adopts_the_mirror_of_a_lost_machine_has_all_of_its_log_and_fences_it(
+    shipping, bucket, tmp_path
+):
+    db = shipping.db
+    write(db, 1)
+    shipping.ship()
+    restored(at(bucket), tmp_path / "r")
+    write(db, 2)
+    shipping.ship()  # the machine was not lost
+    with pytest.raises(RequestError, match="has shipped commits up to seq"):
+        mirrored(tmp_path / "r", at(bucket), adopt=True)
+    restored(at(bucket), tmp_path / "r2")
+    mirrored(tmp_path / "r2", at(bucket), adopt=True)
+    write(db, 3)
+    shipped = shipping.ship()
+    assert shipped == db.seq - 1
+    assert "FencedError" in (shipping.shipper.failure or "")
+    with st.connect(tmp_path / "r2", background=False) as again:
+        adopted = Shipping(again, at(bucket))
+        write(again, 4)
+        assert adopted.ship() == again.seq
+        expected, seq = content(again), again.seq
+    restored(at(bucket), tmp_path / "r3")
+    assert taken_from(tmp_path / "r3") == (seq, expected)
 
 
 # faults

@@ -32,7 +32,7 @@ from siltstone.errors import (
 )
 from siltstone.formats import bucket as formats
 from siltstone.formats.bucket import BucketRecord
-from siltstone.formats.log.log_object import LogPlace
+from siltstone.formats.log.log_object import LoggedGroup, LogPlace
 from siltstone.formats.manifest import Record
 from siltstone.maintenance.backup.backup import Progress
 from siltstone.maintenance.backup.bucket_vacuum import is_due
@@ -45,10 +45,13 @@ from siltstone.maintenance.backup.claim import (
 )
 from siltstone.maintenance.backup.leased_records import LeasedRecords, lease
 from siltstone.maintenance.backup.sent_records import SentRecords
+from siltstone.maintenance.backup.shipped_log import above, log_begin, newest_with_shipped
 from siltstone.maintenance.backup.upload import Uploaded, Uploader
 from siltstone.maintenance.gc.sweep import go_on
 from siltstone.storage.bucket.bucket import Bucket, numbers_in
 from siltstone.storage.files.files import refusals
+from siltstone.storage.objects.log.claim import take_over
+from siltstone.storage.objects.log.log import ObjectLog
 from siltstone.storage.objects.objects import Objects, Taken
 from siltstone.storage.objects.server import ObjectHead
 from siltstone.storage.site import Site, held
@@ -197,6 +200,8 @@ class Mirrorer:
         with self.sent.locked():
             claimed, seen = self._claimed(source, seen, take=take, adopt=adopt)
             try:
+                if take or adopt:
+                    self._fence(adopts=adopt)
                 yield MirrorSession(self, claimed, seen)
             finally:
                 self.claims.end(claimed)
@@ -237,6 +242,7 @@ class Mirrorer:
         newest = self.bucket.read(numbers[-1]) if numbers else None
         if adopt and mark.mark.store_id != store_id:
             self._require_origin(newest)
+            self._require_log_end(newest_with_shipped(self.bucket)[1], newest)
         else:
             require_of(url, mark, store_id, self.site.root)
         if newest is not None:
@@ -288,6 +294,34 @@ class Mirrorer:
                 " only a store that was, and mirrored nothing since, goes on with its mirror;"
                 " restore it again, or choose another prefix"
             )
+
+    def _require_log_end(self, groups: list[LoggedGroup], newest: BucketRecord | None) -> None:
+        """Refuse a log that has commits which this store was not restored with.
+
+        They were acknowledged as shipped, and a record of another line would drop them.
+        """
+        found = groups[-1].last_seq if groups else 0 if newest is None else newest.seq
+        if found != self.sent.seq:
+            raise RequestError(
+                f"{self.objects.url} has shipped commits up to seq {found}, and {self.site.root}"
+                f" was restored up to seq {self.sent.seq}: restore it again, or choose another"
+                " prefix"
+            )
+
+    def _fence(self, *, adopts: bool) -> None:
+        """End the log of the process whose claim was taken: it acknowledges nothing more."""
+        log = ObjectLog(self.objects)
+        if next(log.names(""), None) is None:
+            return
+
+        def newest() -> BucketRecord:
+            return self.bucket.read(self.bucket.numbers()[-1])
+
+        token = bytes.fromhex(self.site.new_token())
+        taken = take_over(log, lambda: log_begin(newest()), token)
+        if adopts:
+            groups = (each for frame in taken.frames for each in log.groups(frame))
+            self._require_log_end(above(newest(), groups, self.objects.url) or [], newest())
 
     def _wrote(self, number: int, writer: str) -> bool:
         with contextlib.suppress(FileNotFoundError, CorruptionError):

@@ -150,15 +150,15 @@ class MirrorRestorer:
         say: Progress,
     ) -> Restored:
         cross(Failpoint.RESTORE_BEFORE_PLAN)
+        seq = groups[-1].last_seq if groups else chosen.seq
         record = self._store.record_of(flushed(chosen.record))
         if not self._store.is_made(target, record):
             islands = [self._island(file.path) for file in chosen.islands]
             pins = [pin for each in (chosen.record, *islands) for pin in pins_of(each)]
             self._fetch_all(target, [*pins, *named_by(groups)], chosen.nbytes, say)
-            SentRecords(self._files, target, self._objects.url).restored(chosen)
+            SentRecords(self._files, target, self._objects.url).restored(chosen, seq)
             self._store.make(target, record, islands, groups)
         say(name, chosen.nbytes, chosen.nbytes)
-        seq = groups[-1].last_seq if groups else chosen.seq
         return Restored(str(target), name, seq, record.oldest_seq, chosen.files, chosen.nbytes)
 
     def _island(self, key: str) -> Record:

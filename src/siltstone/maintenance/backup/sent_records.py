@@ -84,11 +84,16 @@ class SentRecords:
         found = msgspec.structs.replace(self._read(), is_owed=True)
         self.files.replace(self._path("json"), formats.encode_sent(found))
 
-    def restored(self, chosen: BucketRecord) -> None:
-        """Note of which record of the bucket the store was made."""
+    def restored(self, chosen: BucketRecord, seq: int) -> None:
+        """Note of which record of the bucket, and up to which seq, the store was made."""
         make_private(self.files, self.root / DIRECTORY)
-        found = MirroredRecords(self.url, origin=(chosen.number, chosen.writer))
+        found = MirroredRecords(self.url, seq=seq, origin=(chosen.number, chosen.writer))
         self.files.replace(self._path("json"), formats.encode_sent(found))
+
+    @property
+    def seq(self) -> int:
+        """The last seq that is known to be in the bucket, or that was restored of it."""
+        return self._read().seq
 
     def is_origin(self, record: BucketRecord) -> bool:
         """Say whether the store was restored from this record, and mirrored none since."""
