@@ -88,6 +88,8 @@ class Gate:
     def __init__(self) -> None:
         self.begun, self.may_end = threading.Semaphore(0), threading.Semaphore(0)
         self.groups: list[list[int]] = []
+        self.refused: set[int] = set()
+        """The numbers of what a group cannot commit."""
 
     def id_of(self, number: int) -> str:
         return f"1-{number}"
@@ -96,7 +98,10 @@ class Gate:
         self.begun.release()
         assert self.may_end.acquire(timeout=60)
         self.groups.append([each.number for each in made])
-        return [Receipt(each.number, 1, self.id_of(each.number)) for each in made]
+        return [
+            None if n in self.refused else Receipt(n, 1, self.id_of(n))
+            for n in (each.number for each in made)
+        ]
 
 
 def write(number: int) -> WriteSet:
@@ -134,6 +139,37 @@ def test_a_commit_that_waits_is_withdrawn_and_one_that_was_taken_is_not() -> Non
         assert (await kept).seq == 3
         assert ended[1] is not None
         assert gate.groups == [[1], [3]]
+        assert not threads.under_way.ids
+        await threads.close(lambda: None)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+def test_what_a_group_cannot_commit_goes_alone_unless_it_was_cancelled(is_cancelled: bool) -> None:
+    async def main() -> None:
+        gate, threads, ended = Gate(), Threads(1), list[Receipt | None]()
+        gate.refused = {1}
+        groups = GroupCommits(threads, gate, 60.0)  # type: ignore[arg-type]
+        made: list[Receipt] = []
+
+        def alone() -> Receipt:
+            made.append(Receipt(7, 1, "1-1"))
+            return made[0]
+
+        task = asyncio.ensure_future(groups.commit(write(1), alone, ended.append))
+        await asyncio.to_thread(gate.begun.acquire)
+        if is_cancelled:
+            task.cancel()
+        gate.may_end.release()
+        if is_cancelled:
+            with pytest.raises(asyncio.CancelledError) as cancelled:
+                await task
+            assert cancelled.value.transaction_id == "1-1"  # type: ignore[attr-defined]
+            await threads.under_way.until_over("1-1")
+        else:
+            assert await task == made[0]
+        assert ended == ([None] if is_cancelled else made)
         assert not threads.under_way.ids
         await threads.close(lambda: None)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -52,7 +52,7 @@ class Events:
 
 
 @contextmanager
-def following(service: RestServer, query: str = "", **headers: str) -> Iterator[Events]:
+def following(service: RestServer, query: str = "", **headers: str) -> Generator[Events]:
     connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=60)
     sent = {name.replace("_", "-"): value for name, value in headers.items()}
     connection.request("GET", f"/v1/follow{query}", headers=sent)

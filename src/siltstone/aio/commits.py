@@ -164,10 +164,12 @@ class GroupCommits:
                 each.done.set_exception(outcome)
             else:
                 each.done.set_result(outcome)
-        for _ in range(min(len(taken), len(self._rooms))):
+        left = len(taken)
+        while left and self._rooms:
             room = self._rooms.popleft()
-            if not room.done():
+            if not room.done():  # its task was not cancelled, nor refused
                 room.set_result(None)
+                left -= 1
 
     def _end(self, entry: _Commit, receipt: Receipt | None) -> None:
         entry.ended(receipt)

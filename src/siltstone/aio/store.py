@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from siltstone.local.loop_commits import LoopCommits
 
 T = TypeVar("T")
+_VALUES = frozenset({"seq", "durable_seq"})
+_IN_MEMORY = _VALUES | {"tables", "tags", "claimed", "token_apps"}
+"""What the process that owns the store answers without a wait."""
 
 
 def connect(
@@ -106,12 +109,12 @@ class AsyncStore:
     @property
     def seq(self) -> Awaitable[int]:
         """The sequence number that a new snapshot sees."""
-        return self._threads.run(lambda: self._db.seq)
+        return self._call("seq")
 
     @property
     def durable_seq(self) -> Awaitable[int]:
         """The last sequence number that survives a power loss."""
-        return self._threads.run(lambda: self._db.durable_seq)
+        return self._call("durable_seq")
 
     async def __aenter__(self) -> Self:
         return self
@@ -120,7 +123,14 @@ class AsyncStore:
         await self.close(upkeep=None if kind is None else False)
 
     async def _call(self, name: str, /, *arguments: Any, **named: Any) -> Any:
-        return await self._threads.run(lambda: getattr(self._db, name)(*arguments, **named))
+        def call() -> Any:
+            found = getattr(self._db, name)
+            return found if name in _VALUES else found(*arguments, **named)
+
+        if self._store.groups is None or name not in _IN_MEMORY:
+            return await self._threads.run(call)
+        self._threads.check()
+        return call()
 
     # tables
 

@@ -25,6 +25,7 @@ from siltstone.local.tables import LocalTable
 
 _BLIND = ("refuse", "null")
 """What an upsert may say of missing columns to go into a group: it needs no look at other rows."""
+_IN_MEMORY = frozenset({"id", "name", "schema"})
 _SHORT = frozenset({"get", "upsert", "insert", "update", "delete"})
 _KEYS = frozenset({int, str, bytes, tuple})
 """The types of what can only be one key."""
@@ -48,8 +49,8 @@ class AsyncReadableTable:
     async def _call(self, name: str, /, *arguments: Any, **named: Any) -> Any:
         return await self._calls.run(lambda: getattr(self._handle(), name)(*arguments, **named))
 
-    def _value(self, name: str) -> Awaitable[Any]:
-        return self._calls.run(lambda: getattr(self._handle(), name))
+    async def _value(self, name: str) -> Any:
+        return await self._calls.run(lambda: getattr(self._handle(), name))
 
     def _stream(self, name: str, *arguments: Any, **named: Any) -> RowStream:
         return RowStream(self._calls, lambda: getattr(self._handle(), name)(*arguments, **named))
@@ -135,6 +136,12 @@ class AsyncTable(AsyncReadableTable):
         self._store = store
         if store.groups is not None:  # found in memory: what is wrong with a name is said at once
             self._handle()
+
+    async def _value(self, name: str) -> Any:
+        if self._store.groups is None or name not in _IN_MEMORY:
+            return await super()._value(name)
+        self._store.threads.check()
+        return getattr(self._handle(), name)
 
     async def get(self, key: Key) -> dict[str, Any] | None:
         """Return the row of `key` as a dict, or None; see `siltstone.Table.get`."""
