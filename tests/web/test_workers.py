@@ -229,6 +229,29 @@ def _kill_soon(store: Path, owner: Owner) -> None:
     owner.kill()
 
 
+@pytest.mark.parametrize("error", [st.UnavailableError("no DuckDB"), st.ClosedError("ended")])
+def test_a_handler_that_fails_beside_a_living_owner_is_not_repeated(
+    tmp_path: Path, error: st.SiltstoneError
+) -> None:
+    store, calls = tmp_path / "shop", list[int]()
+    worker = _patient(store)
+    app = _app(worker, RetryRoute)
+    app.router.route_class = RetryRoute
+
+    @app.post("/fails")
+    def fail(tx: Annotated[st.Transaction, web.transaction(worker)]) -> None:
+        calls.append(1)
+        raise error
+
+    with owner_of(store), served(app) as url:
+        assert httpx.post(f"{url}/orders").json() == 11
+        before = worker()
+        assert httpx.post(f"{url}/fails").status_code == 503
+        assert worker() is before
+        assert httpx.post(f"{url}/orders").json() == 12
+    assert calls == [1]
+
+
 def test_before_its_begin_and_after_its_end_a_worker_answers_503(tmp_path: Path) -> None:
     worker = web.WorkerStore(tmp_path / "shop")
     app = FastAPI()

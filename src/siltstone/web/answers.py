@@ -14,13 +14,15 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from siltstone import errors
+from siltstone.process.turns import TableClosedError
 
 _log = logging.getLogger("siltstone.web")
 RETRY_AFTER = {"retry-after": "1"}
 _UNAVAILABLE = int(HTTPStatus.SERVICE_UNAVAILABLE)
 
 # The first that fits decides, so leaves come before their group.
-_STATUS: tuple[tuple[type[errors.SiltstoneError], int], ...] = (
+_STATUS: tuple[tuple[type[Exception], int], ...] = (
+    (TableClosedError, 409),
     (errors.TableNotFoundError, 404),
     (errors.TableExistsError, 409),
     (errors.DuplicateKeyError, 409),
@@ -55,6 +57,13 @@ def refusal_of(error: BaseException) -> HTTPException | None:
         _log.warning("a request got 503: %s", errors.in_words(error))
         return HTTPException(status, "the store is not available now; try again", RETRY_AFTER)
     return None if status == 500 else HTTPException(status, str(error))
+
+
+def torn(error: Exception) -> HTTPException:
+    """Return what answers a request of two stores of which one has committed: none is to be run."""
+    _log.error("a request is committed in one store, and not in another one: %s", error)
+    text = "the transaction of one store is committed, and that of another one is not"
+    return HTTPException(500, text)
 
 
 async def answer(request: Request, error: Exception) -> Response:  # noqa: ARG001 - as handlers are

@@ -11,7 +11,6 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
-from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
 
 from siltstone.api.store import Store
@@ -24,7 +23,7 @@ from siltstone.errors import (
     UnavailableError,
 )
 from siltstone.process.turns import TableClosedError
-from siltstone.web.answers import refusal_of
+from siltstone.web.answers import refusal_of, torn
 from siltstone.web.threads import called, ended
 from siltstone.web.tries import Try
 from siltstone.web.worker_store import WorkerStore
@@ -97,26 +96,30 @@ class RequestTransaction:
             self._try.note_commit(tx)
 
     def _ask(self, error: InDoubtError) -> None:
-        """Ask the next owner what became of a commit whose owner has gone; return if it came to be.
+        """Ask what became of a commit whose answer was lost; return if it came to be.
 
         Raises:
             UnavailableError: It did not, and never will.
-            InDoubtError: There is no next owner, or it does not know.
+            InDoubtError: The owner does not answer, or does not know.
         """
-        next_one, found = self._next(), ""
-        if next_one is not None:
+        found = ""
+        if self._worker is not None:
+            asked = self._worker.again(self._store) or self._store
             with suppress(SiltstoneError):  # else it is still in doubt, whatever this one says
-                found = next_one.outcome(error.transaction_id)
+                found = asked.outcome(error.transaction_id)
         if found == "not committed":
             raise UnavailableError("the owner went away before it committed") from error
         if found != "committed":
             raise error
         self._try.has_committed = True
 
-    def _next(self) -> Store | None:
-        """Return the store as the worker has it after its owner has gone; None: it has not."""
-        found = None if self._worker is None else self._worker.again(self._store)
-        return None if found is self._store else found
+    def _is_replaced(self, error: BaseException) -> bool:
+        """Return whether the owner has gone, and the worker has another handle now."""
+        if self._worker is None or not isinstance(error, UnavailableError | ClosedError):
+            return False
+        if isinstance(error, ClosedError):  # by another request, or the handler did it
+            return self._worker.has_replaced(self._store)
+        return self._worker.again(self._store) is not None
 
     def _told(self, error: BaseException) -> BaseException:
         """Return what goes on in place of an error: what a client is told, where it can act."""
@@ -124,19 +127,18 @@ class RequestTransaction:
         if tx is not None and tx.closed_at and isinstance(error, Exception):
             error = TableClosedError(tx.closed_at)
         if isinstance(error, ConflictError | TableClosedError):
-            return self._lost(error, self._store)
-        if isinstance(error, UnavailableError | ClosedError) and self._next() is not None:
-            return self._lost(error, None)
-        if isinstance(error, SiltstoneError):
-            return refusal_of(error) or error
-        return error
+            self._try.lose(error, self._store)
+        elif self._is_replaced(error):
+            assert isinstance(error, SiltstoneError)
+            self._try.lose(error, None)
+        elif not isinstance(error, SiltstoneError):
+            return error
+        return self._refusal(error)
 
-    def _lost(self, error: Exception, store: Store | None) -> BaseException:
-        self._try.lose(error, store)
-        if self._try.has_committed:
-            text = "the transaction of one store is committed, and that of another one is not"
-            return HTTPException(500, text)
-        return refusal_of(error) or HTTPException(409, str(error))
+    def _refusal(self, error: SiltstoneError | TableClosedError) -> Exception:
+        if self._try.has_committed and not isinstance(error, InDoubtError):
+            return torn(error)
+        return refusal_of(error) or error
 
 
 def begin(

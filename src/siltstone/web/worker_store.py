@@ -97,8 +97,14 @@ class WorkerStore:
         if store is not None:
             store.close(upkeep=False)
 
+    def has_replaced(self, store: Store) -> bool:
+        """Return whether a handle is not that of this moment."""
+        return self._store is not None and self._store is not store
+
     def again(self, lost: Store) -> Store | None:
         """Return the handle after that of an owner that has gone; None: there is no other one.
+
+        If the owner answers, it was not for its end that the call failed.
 
         Args:
             lost: The handle whose call failed; its owner is another process.
@@ -108,7 +114,7 @@ class WorkerStore:
             if self._store is not lost:
                 return self._store
             # One that waited here while another one tried does not wait as long again.
-            if self._tries != tries or not isinstance(lost, JoinedStore):
+            if self._tries != tries or not isinstance(lost, JoinedStore) or _answers(lost):
                 return None
             try:
                 self._store = self._connect()
@@ -116,3 +122,12 @@ class WorkerStore:
                 return None
         lost.close()
         return self._store
+
+
+def _answers(joined: JoinedStore) -> bool:
+    """Return whether there is a connection to the owner, or one can be made."""
+    try:
+        joined.pool.give(joined.pool.take())
+    except SiltstoneError:
+        return False
+    return True

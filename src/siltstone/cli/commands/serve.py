@@ -124,6 +124,7 @@ def answers(store: Store, service: Service) -> bool:
     A server with too many connections (429) lives, too.
     """
     import ssl
+    from http.client import HTTPException
     from urllib.error import HTTPError
     from urllib.request import HTTPSHandler, ProxyHandler, build_opener
 
@@ -138,7 +139,7 @@ def answers(store: Store, service: Service) -> bool:
     except HTTPError as refused:
         with refused:
             return refused.code == 429
-    except (OSError, SiltstoneError):
+    except (OSError, HTTPException, SiltstoneError):
         return False
 
 
