@@ -181,8 +181,8 @@ def test_no_line_has_a_secret(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
         begun = rest.post("/v1/transaction/begin", {}).json["id"]
         assert rest.post(f"/v1/transaction/{begun}/commit", {}).status == 200
         assert rest.post(f"/v1/transaction/{secret}/commit", {}).status >= 400
+        options: dict[str, Any] = {"storage_options": {"secret_key": secret}}
         with pytest.raises(st.SiltstoneError):
-            options: dict[str, Any] = {"storage_options": {"secret_key": secret}}
             st.connect("s3://bucket/x", read_only=True, **options)
     text = "\n".join(lines(caplog))
     assert "opened" in text
