@@ -37,7 +37,11 @@ def serving(
     line = f"alice admin sha256:{digest_of(SECRET).hex()}"
     environment = {**os.environ, "SILTSTONE_SERVER_TOKENS": line}
     process = subprocess.Popen(
-        [*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+        [*command, *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
+        pipesize=4096,
     )
     try:
         assert process.stdout is not None
@@ -107,7 +111,7 @@ def test_a_reader_of_stderr_that_does_not_read_stops_neither_requests_nor_the_en
 ) -> None:
     with serving(shop, "--access-log") as (process, connection):
         rows = [{"table": "t", "op": "upsert", "rows": [{"id": 1}]}]
-        for _ in range(700):  # 100 kB of lines, and a pipe holds 64
+        for _ in range(100):  # 10 kB of lines, and the pipe holds 4
             assert ask(connection, "GET", "/v1/jobs") == 200
         assert ask(connection, "POST", "/v1/transaction/apply", {"ops": rows}) == 200
         process.send_signal(signal.SIGTERM)

@@ -33,6 +33,7 @@ from siltstone.cli.exits import Exit, UsageError, code_of, in_one_line
 from siltstone.cli.groups import GroupedCommands
 from siltstone.cli.imports import commands as imports
 from siltstone.errors import SiltstoneError
+from siltstone.telemetry.notices import settle
 
 # rich formats help nicely and takes 0.1 s to import: --help goes without it.
 app = typer.Typer(
@@ -124,6 +125,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except SystemExit as end:
         return _code(end)
     except SiltstoneError as error:
+        settle()  # the error is the last line: who started the command may read only that
         print(f"siltstone: {in_one_line(error)}", file=sys.stderr)
         return code_of(error)
     except BrokenPipeError:  # `siltstone scan t | head`: the reader closed the pipe

@@ -37,10 +37,14 @@ class Aside:
         self._lost, self._pid = 0, os.getpid()
         self._thread: threading.Thread | None = None
 
+    def _reset_in_child(self) -> None:
+        """Begin anew in the child of a fork: the thread is not there, nor what it was to write."""
+        if self._pid != os.getpid():
+            self._reset()
+
     def add(self, call: Callable[[], object]) -> None:
         """Have `call` made soon; it is dropped if too many wait."""
-        if self._pid != os.getpid():  # the child of a fork has no thread
-            self._reset()
+        self._reset_in_child()
         if len(self._calls) >= self._held_max:
             self._lost += 1  # two threads may count one: it says that much was lost
             return
@@ -49,6 +53,7 @@ class Aside:
 
     def drain(self, timeout_s: float) -> bool:
         """Wait until all calls so far are made; False: it took too long."""
+        self._reset_in_child()
         if not self._calls and not self._is_at_work.locked():
             return True
         done, until_s = threading.Event(), time.monotonic() + timeout_s
