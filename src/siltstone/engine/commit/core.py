@@ -131,6 +131,7 @@ class Core:
     refusal: str | None = None
     latency: Latency = field(default_factory=Latency)
     shipper: Ships | None = None
+    shipped_wait_s: float = SHIPPED_WAIT_S
     reads: int = field(default=0, init=False)
     under_way: dict[int, Callable[[], Open | None]] = field(default_factory=dict, init=False)
 
@@ -184,7 +185,7 @@ class Core:
         return self.shipper
 
     def wait_shipped(
-        self, seq: int, receipt: Receipt | None = None, timeout_s: float = SHIPPED_WAIT_S
+        self, seq: int, receipt: Receipt | None = None, timeout_s: float | None = None
     ) -> int:
         """Wait until a durable commit is in the bucket; return the last seq that is.
 
@@ -193,7 +194,7 @@ class Core:
         """
         ships = self.ships()
         try:
-            reason = ships.wait(seq, timeout_s)
+            reason = ships.wait(seq, self.shipped_wait_s if timeout_s is None else timeout_s)
         except UnavailableError as error:  # no thread: what is committed stays so
             reason = str(error)
         if reason is not None:
