@@ -420,6 +420,7 @@ def test_a_commit_that_is_not_shipped_in_time_is_committed_here_and_never_run_ag
     db = open_mirrored(server)
     db.wait_shipped()
     server.always = Fault.NOT_DONE
+    db.core.shipped_wait_s = 0.0
     tried: list[st.Transaction] = []
 
     def work(tx: st.Transaction) -> None:

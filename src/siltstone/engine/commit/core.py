@@ -135,6 +135,7 @@ class Core:
     latency: Latency = field(default_factory=Latency)
     works: Works = field(default_factory=Works)
     shipper: Ships | None = None
+    shipped_wait_s: float = SHIPPED_WAIT_S
     reads: int = field(default=0, init=False)
     under_way: dict[int, Callable[[], Open | None]] = field(default_factory=dict, init=False)
 
@@ -190,7 +191,7 @@ class Core:
         return self.shipper
 
     def wait_shipped(
-        self, seq: int, receipt: Receipt | None = None, timeout_s: float = SHIPPED_WAIT_S
+        self, seq: int, receipt: Receipt | None = None, timeout_s: float | None = None
     ) -> int:
         """Wait until a durable commit is in the bucket; return the last seq that is.
 
@@ -199,7 +200,7 @@ class Core:
         """
         ships = self.ships()
         try:
-            reason = ships.wait(seq, timeout_s)
+            reason = ships.wait(seq, self.shipped_wait_s if timeout_s is None else timeout_s)
         except UnavailableError as error:  # no thread: what is committed stays so
             reason = str(error)
         if reason is not None:
