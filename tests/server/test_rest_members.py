@@ -311,6 +311,7 @@ ALSO_ASKED: list[tuple[str, str, object]] = [
     ),
     ("GET", "/metrics", None),
     ("GET", "/v1/changes?tables=t", None),
+    ("GET", "/v1/follow?tables=t&since=99999", None),  # refused: else it would not end
     ("GET", "/v1/diff?a=1&tables=t", None),
     ("POST", "/v1/sql", {"sql": "select ?", "parameters": [1]}),
     ("POST", "/v1/table/plain/version/create", {"id": ["plain"], **STAGED}),
