@@ -88,6 +88,7 @@ def test_only_what_ends_in_a_way_of_its_own_has_an_exit_of_its_own() -> None:
         "StoreConnection",  # commits, and stays open, as one of sqlite3
         "ShellSession",  # has no upkeep if something went wrong
         "StoreSession",  # says errors as PEP 249 does
+        "RequestTransaction",  # an answer that says no takes it back
         "OpenJob",  # is kept for others if it finished a task
         "SparkTransaction",  # merges on Spark after the commit
         "Store",  # has no upkeep if the block raised

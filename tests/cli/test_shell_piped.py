@@ -294,7 +294,7 @@ def test_what_is_wrong_is_one_sentence_and_status_1(
         (["a", "b"], 2, "shell takes no word 'b'"),
         (["old"], 1, "format"),
         (["http://127.0.0.1:1"], 1, "does not answer"),
-        (["s3://bucket/x"], 2, "s3://bucket/x"),
+        (["s3://bucket/a/../x"], 2, "plain names"),
     ],
     ids=str,
 )

@@ -32,6 +32,7 @@ KINDS: dict[type[dbapi.Error], set[str]] = {
         *("SiltstoneError", "SnapshotExpiredError", "AccessError", "ClosedError", "LimitError"),
         *("UnsupportedFormatError", "ConflictError", "FencedError", "OwnedError", "InDoubtError"),
         *("PoisonedError", "BusyError", "UnavailableError", "LanceRefusedError", "ReplacedError"),
+        "NotShippedError",
     },
     dbapi.InternalError: {"CorruptionError", "InvariantError"},
 }

@@ -293,7 +293,6 @@ def test_a_diff_has_its_counts_first_then_its_rows(served: Any) -> None:
         ("b=1", (400, 13)),
         ("a=nothing", (400, 13)),
         ("a=1&tables=none", (404, 4)),
-        ("a=1&tables=plain", (400, 13)),
         ("a=1&format=arrow", (400, 13)),
         ("a=1&format=x", (400, 13)),
         ("a=1&rows=maybe", (400, 13)),

@@ -147,7 +147,7 @@ def moto(folder: Path) -> Generator[RunningServer]:
     pytest.importorskip("moto", reason="moto is not installed")
     (port,) = free_ports(1)
     endpoint = f"http://127.0.0.1:{port}"
-    command = [sys.executable, "-m", "tests.support.moto_server", str(port)]
+    command = [sys.executable, str(Path(__file__).with_name("moto_server.py")), str(port)]
     with started(command, endpoint, folder / "moto.log"):
         yield _s3("moto", endpoint)
 

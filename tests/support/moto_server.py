@@ -1,6 +1,6 @@
 """A server of moto that answers one request after another.
 
-python -m tests.support.moto_server <port>
+python tests/support/moto_server.py <port>
 
 Its own command has a thread for each request, and no lock: of puts that want to be the first at a
 key, two may be told that they were.

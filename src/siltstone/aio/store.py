@@ -216,6 +216,7 @@ class AsyncStore:
         await self._threads.under_way.until_over(transaction_id)
         return await self._call("outcome", transaction_id)
 
+    wait_shipped = awaited(store.Store.wait_shipped)
     stage = awaited(store.Store.stage)
     claim = awaited(store.Store.claim)
     claimed = awaited(store.Store.claimed)

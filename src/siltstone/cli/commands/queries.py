@@ -123,7 +123,7 @@ def diff(
     *,
     form: Form,
 ) -> None:
-    """Count what differs between two moments, or print the rows.."""
+    """Count what differs between two moments, or print the rows."""
     with reading(db) as store:
         found = store.diff(moment_of(a), None if b is None else moment_of(b), table or None)
         if not rows:

@@ -372,7 +372,8 @@ class Committer:
             if waiter is not own:
                 assert waiter.wake is not None
                 waiter.wake.release()
-        self.news.tell()
+        if self.news.waiting:
+            self.news.tell()
 
     def _run_apart(self, taken: list[Waiter]) -> None:
         """Run a step; after a commit that is in doubt, refuse whatever it is."""

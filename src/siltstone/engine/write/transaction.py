@@ -570,10 +570,12 @@ class EngineTransaction:
 
     def finish(self, receipt: Receipt | None) -> None:
         """End after its commit, as its receipt says; None: it was refused, or is in doubt."""
-        self._end()
         if receipt is None:
+            self._end()
             return
-        self.receipt, self.phase = receipt, Phase.COMMITTED
+        self.receipt = receipt  # before all that may fail
+        self._end()
+        self.phase = Phase.COMMITTED
         for call in self.after_commit:
             call()
 
