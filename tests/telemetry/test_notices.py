@@ -187,4 +187,4 @@ def test_no_line_has_a_secret(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
     text = "\n".join(lines(caplog))
     assert "opened" in text
     assert secret not in text
-    assert begun.rpartition("-")[2] not in text
+    assert begun.partition("-")[2] not in text  # its holder may commit
