@@ -449,3 +449,14 @@ def test_a_restore_that_was_cut_off_goes_on_with_its_record(db, bucket, tmp_path
     )
     with st.connect(tmp_path / "r", background=False) as store:
         assert content(store) == expected
+
+
+def test_what_was_sent_and_may_still_land_is_known_whatever_else_the_bucket_has(db, bucket):
+    mirrored(db.path, at(bucket))
+    sent = SentRecords(RealFiles(), db.path, at(bucket).url)
+    sent.add((77, "late"))
+    mirrored(db.path, at(bucket))  # there is nothing new
+    assert sent.has((77, "late"))
+    go_on(db, 1)
+    mirrored(db.path, at(bucket))
+    assert not sent.has((77, "late"))  # its number is taken by now

@@ -42,6 +42,8 @@ LOOK_S = 1.0
 """How often it looks for a newer record: one look is one name that is not there."""
 PAUSE_S = 30.0
 """After a failure."""
+RECORDS_MAX = 256
+"""Between two vacuums, which have all records of the bucket in memory."""
 _log = logging.getLogger(__name__)
 
 
@@ -113,7 +115,7 @@ class Following:
         pause_s: float = PAUSE_S,
     ) -> None:
         self._mirrorer, self._stop, self._hears = mirrorer, stop, hears
-        self._vacuum, self._vacuumed_at = vacuum, -INTERVAL_S
+        self._vacuum, self._vacuumed_at, self._vacuumed = vacuum, -INTERVAL_S, 1
         self._is_patient, self._look_s, self._pause_s = is_patient, look_s, pause_s
         self._news = threading.Event()
         self._is_ending = False
@@ -168,7 +170,8 @@ class Following:
                     session.publish(source, self._say, anyway=True)
                 leases.close()
                 if is_due:
-                    self._vacuum_bucket()
+                    assert session.newest is not None
+                    self._vacuum_bucket(session.newest.number)
                 if not self._has_newer(source.record):
                     return
                 source = lease(site, leases, with_log=False)
@@ -181,14 +184,17 @@ class Following:
         self._hears(made)
 
     def _is_vacuum_due(self, session: MirrorSession) -> bool:
+        """Say whether an hour has passed, or many records were published: a vacuum reads them."""
         if self._vacuum is None or self._is_ending or session.newest is None:
             return False
-        return session.newest.number > 1 and time.monotonic() - self._vacuumed_at >= INTERVAL_S
+        published = session.newest.number - self._vacuumed
+        is_time = time.monotonic() - self._vacuumed_at >= INTERVAL_S
+        return published >= RECORDS_MAX or (is_time and published > 0)
 
-    def _vacuum_bucket(self) -> None:
+    def _vacuum_bucket(self, number: int) -> None:
         """Vacuum; what fails there is garbage for the next one, and no reason to end a mirror."""
         assert self._vacuum is not None
-        self._vacuumed_at = time.monotonic()
+        self._vacuumed_at, self._vacuumed = time.monotonic(), number
         try:
             self._vacuum()
         except SiltstoneError as error:

@@ -281,7 +281,7 @@ class Mirrorer:
     def _note(self, newest: BucketRecord) -> None:
         """Note what the bucket has, unless another mirror of this machine notes it now."""
         with contextlib.suppress(BusyError), self.sent.locked():
-            self.sent.landed(newest)
+            self.sent.found(newest)
 
     def result(self, made: BucketRecord, source: LeasedRecords, uploaded: Uploaded) -> Mirrored:
         return Mirrored(
@@ -327,12 +327,14 @@ class MirrorSession:
                 self._there = source.sizes
             found = self.newest
             is_said = found is not None and has_all_of(found.record, source.record)
-            if found is None or not is_said or (anyway and found.epoch != self.epoch):
-                found = self._put_record(source, 1 if found is None else found.number + 1)
-            if found is not None:
-                self.newest = found
-                self._sent.landed(found)
+            if found is not None and is_said and not (anyway and found.epoch != self.epoch):
+                self._sent.found(found)
                 return self._mirrorer.result(found, source, uploaded)
+            made = self._put_record(source, 1 if found is None else found.number + 1)
+            if made is not None:
+                self.newest = made
+                self._sent.landed(made)
+                return self._mirrorer.result(made, source, uploaded)
             self.newest = self._bucket.read(self._bucket.numbers()[-1])
         raise BusyError(f"{self._objects.url}: {ATTEMPTS_MAX} publishes lost their race; try again")
 

@@ -64,11 +64,18 @@ class SentRecords:
             self.files.replace(self._path("json"), formats.encode_sent(found))
 
     def landed(self, made: BucketRecord) -> None:
-        """Forget all others: the bucket has this one as its newest."""
-        time_us = made.record.last_time_us
-        found = MirroredRecords(
-            self.url, (made.copied,), made.number, made.seq, time_us, made.nbytes
-        )
+        """Note that a record was put, and forget all others: a late put of theirs finds it."""
+        self._note(made, (made.copied,))
+
+    def found(self, newest: BucketRecord) -> None:
+        """Note what the bucket has; what was sent besides may still land above it."""
+        known = self._read().sent
+        more = () if newest.copied in known else (newest.copied,)
+        self._note(newest, (*known, *more)[-SENT_MAX:])
+
+    def _note(self, record: BucketRecord, sent: tuple[tuple[int, str], ...]) -> None:
+        time_us = record.record.last_time_us
+        found = MirroredRecords(self.url, sent, record.number, record.seq, time_us, record.nbytes)
         if self._read() != found:
             self.files.replace(self._path("json"), formats.encode_sent(found))
 

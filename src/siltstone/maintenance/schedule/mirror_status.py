@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from siltstone.bucket_url import is_bucket_url
 from siltstone.errors import CorruptionError
 from siltstone.formats.bucket import MirroredRecords
 from siltstone.formats.manifest import Record
@@ -61,7 +62,12 @@ class RunningMirror:
 def mirrors(
     site: Site, newest: Record, visible: int, running: RunningMirror | None
 ) -> tuple[MirrorStatus, ...]:
-    """Return the mirrors of a store, by their URLs; `visible` is its newest commit."""
+    """Return the mirrors of a store, by their URLs; `visible` is its newest commit.
+
+    One that is itself read in a bucket has none, and nobody asks the server.
+    """
+    if is_bucket_url(str(site.root)):
+        return ()
     known = {each.url: each for each in mirrors_of(site.files, site.root) if not each.origin}
     if running is not None and running.url not in known:
         known[running.url] = MirroredRecords(running.url)
