@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from siltstone.server.metrics.families import SERVER, STORE, TABLES, WORK
+from siltstone.server.metrics.families import MIRRORS, SERVER, STORE, TABLES, WORK
 
 PAGE = Path(__file__).parents[2] / "docs" / "observing.md"
 BEGIN, END = "<!-- the metrics: python -m tests.server.metrics_page -->\n", "<!-- end -->\n"
 _GROUPS = {
     "The store now": STORE,
     "Its tables": TABLES,
+    "Its mirrors": MIRRORS,
     "What was done": WORK,
     "The server": SERVER,
 }

@@ -9,12 +9,15 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import siltstone as st
+from siltstone.maintenance.schedule.mirror_status import MirrorStatus
 from siltstone.process.latency import Latency
+from siltstone.server.metrics import sources
 from siltstone.server.metrics.exposition import ALLOWANCE_S, SHARE_MAX, Exposition
 from siltstone.server.metrics.families import BUILD, FAMILIES
 from siltstone.server.metrics.sources import OTHERS, TABLES_MAX, Value
@@ -38,6 +41,17 @@ def text_of(rest: Rest) -> str:
     answer = rest.get("/metrics")
     assert answer.status == 200, answer.body
     return answer.body.decode()
+
+
+def test_a_mirror_has_its_series(served: Served) -> None:
+    mirror = MirrorStatus("s3://shop/x", seq=7, nbytes=9, behind=2, age_s=1.5, left_bytes=3)
+    found = sources._of_mirrors(SimpleNamespace(mirrors=(mirror,), unshipped=4))
+    url = ("s3://shop/x",)
+    assert found["mirror_behind"] == {url: 2.0}
+    assert found["mirror_age_seconds"] == {url: 1.5}
+    assert (found["mirror_seq"], found["mirror_bytes"]) == ({url: 7.0}, {url: 9.0})
+    assert (found["mirror_left_bytes"], found["unshipped_commits"]) == ({url: 3.0}, 4)
+    assert "siltstone_unshipped_commits 0" in text_of(served[2])
 
 
 @needs_promtool

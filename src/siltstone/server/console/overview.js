@@ -34,8 +34,8 @@ const below = (value) => (value === null ? "–" : value === Infinity ? "above 1
 function tiles(status, metrics, rate) {
   const slowed = status.backpressure.slowed_commits + status.backpressure.stopped_commits;
   const lag = status.visible_seq - status.flushed_seq;
-  const backup = Object.keys(metrics).find((name) => /backup.*timestamp|last_backup/.test(name));
-  const when = backup && metrics[backup][0][1] > 0 ? ago(metrics[backup][0][1] * 1000) : null;
+  const ended = (metrics.siltstone_last_timestamp_seconds ?? []).find(([labels]) => labels === 'work="backup"');
+  const when = ended ? ago(ended[1] * 1000) : null;
   return h("dl", { class: "tiles" },
     tile("Sequence number", number(status.visible_seq), `durable ${number(status.durable_seq)}, past from ${number(status.oldest_seq)}`),
     tile("Commits a second", rate === null ? "–" : number(Math.round(rate * 10) / 10), `${number(status.commits_since_open)} since it was opened`),

@@ -69,6 +69,15 @@ TABLES = (
     _gauge("table_unmerged_rows", "Row versions that are not merged into a table's base.", "table"),
     _gauge("table_bytes", "Bytes of the files of a table's newest versions.", "table"),
 )
+MIRRORS = (
+    _gauge("mirror_seq", "The last commit that a mirror has.", "url"),
+    _gauge("mirror_behind", "Commits that a mirror has not.", "url"),
+    _gauge("mirror_age_seconds", "How old the last commit of a mirror is that is behind.", "url"),
+    _gauge("mirror_bytes", "Bytes of the files of a mirror's newest record.", "url"),
+    _gauge("mirror_left_bytes", "Bytes that are on their way to a mirror.", "url"),
+    _gauge("mirror_held_bytes", "Bytes of old files that wait until a mirror has them.", "url"),
+    _gauge("unshipped_commits", "Commits that are durable here, and not yet in a bucket's log."),
+)
 WORK = (
     _counter("commits", "Commits since the store was opened."),
     _seconds("commit", "Commits, from their wait for room until durable (async: visible)."),
@@ -94,4 +103,4 @@ SERVER = (
     _gauge("server_transactions", "Transactions that clients of the server hold open."),
     _gauge("server_jobs_open", "Maintenance jobs that REST clients started and that run or wait."),
 )
-FAMILIES = (*STORE, *TABLES, *WORK, *SERVER)
+FAMILIES = (*STORE, *TABLES, *MIRRORS, *WORK, *SERVER)

@@ -53,6 +53,7 @@ class Sources:
             "build_info": {_build(): 1.0},
             **_of_store(found),
             **self._of_tables(found),
+            **_of_mirrors(found),
             **self._of_commits(found),
             **self._of_work(),
             **self._of_server(),
@@ -133,6 +134,21 @@ def _of_store(found: Status) -> dict[str, Value]:
         "cache_bytes_max": found.cache.bytes_max,
         "unmerged_bytes": found.backpressure.unmerged_bytes,
         "maintenance_failed": float(found.failure is not None),
+    }
+
+
+def _of_mirrors(found: Status) -> dict[str, Value]:
+    def each(field: str) -> Labelled:
+        return {(mirror.url,): float(getattr(mirror, field)) for mirror in found.mirrors}
+
+    return {
+        "mirror_seq": each("seq"),
+        "mirror_behind": each("behind"),
+        "mirror_age_seconds": each("age_s"),
+        "mirror_bytes": each("nbytes"),
+        "mirror_left_bytes": each("left_bytes"),
+        "mirror_held_bytes": each("held_bytes"),
+        "unshipped_commits": found.unshipped or 0,
     }
 
 
