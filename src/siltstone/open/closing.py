@@ -33,9 +33,13 @@ _log = NoticeLog(__name__)
 _PACKAGE = str(Path(__file__).parents[1]) + os.sep
 _ELSEWHERE = tuple(
     _PACKAGE + name.replace("/", os.sep)
-    for name in ("joined/", "maintenance/merge/lifeline", "query/sql/duckdbs/watch")
+    for name in (
+        *("joined/", "maintenance/merge/lifeline", "query/sql/duckdbs/watch"),
+        *("telemetry/aside", "telemetry/notices", "telemetry/log_output"),
+    )
 )
-"""They wait, for another process or for the next statement; no Lance is directly below them."""
+"""They wait, for another process, the next statement, or a reader of the log; no Lance is directly
+below them."""
 _PAUSE_S = 0.005
 EXIT_TIMEOUT_S = 60.0
 """The longest wait of an exit; a running checkpoint takes some seconds."""
