@@ -13,8 +13,8 @@ TO_THE_SYNC_MAX, READ_MAX = 13, 6
 IN_PROCESS_MAX = {
     "upsert": (24, 99),
     "get": (5, 9),
-    "transfer": (114, 267),
-    "statements": (111, 255),
+    "transfer": (114, 270),
+    "statements": (111, 258),
 }
 
 

@@ -64,6 +64,15 @@ def upsert(door: Door, wire: Wire, row: dict[str, Any]) -> None:
     wire.send("POST", f"/v1/table/{door.db['t'].id}/upsert", len(body), body)
 
 
+def accepted(door: Door, count: int) -> list[Wire]:
+    """Return connections that the server listens to, as each has had an answer."""
+    wires = [door.wire() for _ in range(count)]
+    for wire in wires:
+        upsert(door, wire, {"id": 0, "v": "first"})
+        seq_of(wire.told())
+    return wires
+
+
 def seq_of(told: Told) -> int:
     assert told.status == 200, told
     return decode(told.body).seq
@@ -75,7 +84,7 @@ def seq_of(told: Told) -> int:
 def test_rows_that_came_at_once_are_one_frame_of_the_log(
     door: Door, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wires, sizes = [door.wire() for _ in range(9)], frames_of(door.db, monkeypatch)
+    wires, sizes = accepted(door, 9), frames_of(door.db, monkeypatch)
     with held(door.db):
         upsert(door, wires[0], {"id": 1, "v": "a"})
         eventually(lambda: len(door.db._core.committer._queue) == 1)
@@ -89,7 +98,7 @@ def test_rows_that_came_at_once_are_one_frame_of_the_log(
 def test_a_row_that_is_refused_does_not_disturb_its_group(
     door: Door, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wires, sizes = [door.wire() for _ in range(4)], frames_of(door.db, monkeypatch)
+    wires, sizes = accepted(door, 4), frames_of(door.db, monkeypatch)
     with held(door.db):
         upsert(door, wires[0], {"id": 1, "v": "a"})
         eventually(lambda: len(door.db._core.committer._queue) == 1)

@@ -103,6 +103,9 @@ def turn(db, step):
         tx["moves"].insert({"id": 10_000 * number + step, "amount": step})
 
     db.run(move, attempts=10_000)
+
+
+def look(db, step):
     with db.snapshot() as seen:
         rows = seen["accounts"].to_arrow()
         sums.add(sum(rows["balance"].to_pylist()))
@@ -118,7 +121,8 @@ while step <= turns:
                 doubts, step = None, step + 1
             while step <= turns:
                 turn(db, step)
-                made, step = made + 1, step + 1
+                made, step = made + 1, step + 1  # whatever becomes of the look
+                look(db, step - 1)
                 if step == turns // 4:
                     print(json.dumps("quarter"), flush=True)
     except st.InDoubtError as error:

@@ -82,13 +82,9 @@ def test_a_frame_leaves_columns_out(spark: SparkSession, path: Path) -> None:
     assert rows(path) == [{"id": 1, **DEFAULTS, "s": "given"}, {"id": 2, **DEFAULTS, "s": None}]
 
 
-def test_a_statement_that_makes_a_default_is_refused_by_name(
+def test_a_column_that_another_client_added_is_filled(
     sql: Callable[[str], DataFrame], path: Path
 ) -> None:
-    with pytest.raises(Exception, match=r"(?i)default"):
-        sql("CREATE TABLE made (id BIGINT, n INT DEFAULT 3)")
-    with pytest.raises(Exception, match="a default"):
-        sql("ALTER TABLE t ADD COLUMN more INT DEFAULT 3")
     with st.connect(path) as db:
         db["t"].add_column("more", "int64 not null", 7)
     sql("INSERT INTO t (id) VALUES (1)")
