@@ -77,18 +77,26 @@ def _path(peer: Place, label: str) -> Path:
 
 
 def _fill(path: Path, table: _Table, count: int) -> None:
-    rows = data.accounts(np.arange(count, dtype=np.int64), seed=1) if table.is_ordered else None
-    rows = data.base(count) if rows is None else rows
+    """Write the rows in stretches of `_LARGE`, so that memory does not grow with the table."""
     fields = data.ACCOUNTS
     if table.is_text:
         fields = fields.set(0, pa.field("id", pa.string(), nullable=False))
-        slices = (rows["id"].slice(at, _SLICE_ROWS) for at in range(0, count, _SLICE_ROWS))
-        texts = [_texts(part) for part in slices]
-        rows = rows.set_column(0, fields.field(0), pa.chunked_array(texts, pa.string()))
+    ids = np.arange(count, dtype=np.int64)
+    if not table.is_ordered:
+        np.random.default_rng(1).shuffle(ids)
     with st.connect(path, background=False) as db:
-        db.create_table("accounts", fields, primary_key="id").upsert(rows)
-        db.checkpoint()
+        accounts = db.create_table("accounts", fields, primary_key="id")
+        for first in range(0, count, _LARGE):
+            rows = data.accounts(ids[first : first + _LARGE], seed=1)
+            accounts.upsert(_with_text_keys(rows, fields) if table.is_text else rows)
+            db.checkpoint()
         db.merge()
+
+
+def _with_text_keys(rows: pa.Table, fields: pa.Schema) -> pa.Table:
+    slices = (rows["id"].slice(at, _SLICE_ROWS) for at in range(0, rows.num_rows, _SLICE_ROWS))
+    texts = [_texts(part) for part in slices]
+    return rows.set_column(0, fields.field(0), pa.chunked_array(texts, pa.string()))
 
 
 def _texts(numbers: pa.ChunkedArray) -> pa.Array:
