@@ -55,12 +55,12 @@ def test_a_commit_that_was_cancelled_before_it_began_can_be_asked_for_again(tmp_
             tx = await db.transaction(token=("app", 1))
             await tx["rows"].upsert({"id": 1, "n": 1})
             held, let_go = threading.Event(), threading.Event()
-            threads = db._threads  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+            threads = db._threads  # pyright: ignore[reportPrivateUsage]
             busy = asyncio.ensure_future(threads.run(lambda: (held.set(), let_go.wait())))
             while not held.is_set():
                 await asyncio.sleep(0)
             task = asyncio.ensure_future(tx.commit())
-            while not threads._waiting == 2:  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+            while not threads._waiting == 2:  # pyright: ignore[reportPrivateUsage]
                 await asyncio.sleep(0)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -84,13 +84,13 @@ def test_a_commit_that_waits_for_room_while_the_store_closes_is_refused(
             monkeypatch.setattr(commits, "WAITING_MAX", 0)
             table = db["rows"]
             task = asyncio.ensure_future(table.upsert({"id": 1, "n": 1}))
-            groups = db._store.groups  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+            groups = db._store.groups  # pyright: ignore[reportPrivateUsage]
             assert groups is not None
-            while not groups._rooms:  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+            while not groups._rooms:  # pyright: ignore[reportPrivateUsage]
                 await asyncio.sleep(0)
             closing = asyncio.ensure_future(db.close())
             await asyncio.sleep(0)
-            groups._rooms.popleft().set_result(None)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+            groups._rooms.popleft().set_result(None)  # pyright: ignore[reportPrivateUsage]
             with pytest.raises(st.ClosedError):
                 await task
             await closing
