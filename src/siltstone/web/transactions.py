@@ -124,6 +124,11 @@ class RequestTransaction:
     def _told(self, error: BaseException) -> BaseException:
         """Return what goes on in place of an error: what a client is told, where it can act."""
         tx = self._tx
+        if tx is not None and tx.receipt is not None:  # its block committed it
+            self._try.note_commit(tx)
+            if self._try.is_torn and isinstance(error, Exception):
+                assert self._try.lost_by is not None
+                return torn(self._try.lost_by)
         if tx is not None and tx.closed_at and isinstance(error, Exception):
             error = TableClosedError(tx.closed_at)
         if isinstance(error, ConflictError | TableClosedError):
