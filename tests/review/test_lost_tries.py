@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from starlette.routing import Route
 
 import siltstone as st
 from siltstone import web
+from siltstone.engine.commit.core import Core
 from siltstone.web.messages import KeptBody
 from tests.web.conftest import made
 from tests.web.serving import served
@@ -98,3 +100,33 @@ def test_a_body_in_small_pieces_is_kept_in_its_own_size() -> None:
         return sum(sys.getsizeof(each) for each in vars(body).values())
 
     assert asyncio.run(main()) < pieces
+
+
+def test_a_request_that_is_not_shipped_is_not_acknowledged_as_shipped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a worker the owner is asked of a commit in doubt: it is committed, and not shipped."""
+
+    def wait_shipped(_core: Core, seq: int, receipt: Any = None, _timeout_s: Any = None) -> int:
+        raise st.NotShippedError(seq, "the bucket is gone", receipt)
+
+    monkeypatch.setattr(Core, "ships", lambda _: None)
+    monkeypatch.setattr(Core, "wait_shipped", wait_shipped)
+    made(tmp_path / "shop").close()
+    shop = web.WorkerStore(tmp_path / "shop", background=False)
+
+    async def handler(request: Request) -> Response:
+        async with web.begin(request, shop, durability="shipped") as tx:
+            add_one(tx)
+        return PlainTextResponse("shipped")
+
+    @asynccontextmanager
+    async def lifespan(_app: Starlette) -> AsyncGenerator[None]:
+        async with shop:
+            yield
+
+    route = Route("/", handler, methods=["POST"], middleware=[Middleware(web.Retries)])
+    with served(Starlette(routes=[route], lifespan=lifespan)) as url:
+        assert httpx.post(url).status_code == 500
+    with st.connect(tmp_path / "shop", background=False) as db:
+        assert count(db) == 1
