@@ -19,6 +19,7 @@ from siltstone.errors import (
     ClosedError,
     ConflictError,
     InDoubtError,
+    NotShippedError,
     SiltstoneError,
     UnavailableError,
 )
@@ -90,6 +91,8 @@ class RequestTransaction:
         if tx.is_open:
             try:
                 tx.commit()
+            except NotShippedError:  # it is committed; what it asked for is more
+                raise
             except InDoubtError as error:
                 self._ask(error)
         if tx.receipt is not None:
