@@ -196,9 +196,26 @@ def _of_one_type(one: Any, two: Any, rows: tuple[int, int]) -> tuple[Any, Any]:
 
 def _as_bytes(column: Any) -> pa.Array:
     """Return each value as bytes that no other value of its type has; of two types all differ."""
-    kind = str(column.type)
-    texts = [None if not each.is_valid else f"{kind}:{each}" for each in unwrapped(column)]
+    kind, stored = str(column.type), unwrapped(column)
+    stored = stored.cast(_with_integers(stored.type))
+    texts = [None if not each.is_valid else f"{kind}:{each}" for each in stored]
     return pa.array(texts, pa.string())
+
+
+def _with_integers(kind: Any) -> Any:
+    """Return a type with integers for times: Python has no nanoseconds, and few years."""
+    types = pa.types
+    if types.is_temporal(kind):
+        return pa.int32() if kind.bit_width == 32 else pa.int64()
+    if types.is_struct(kind):
+        return pa.struct([each.with_type(_with_integers(each.type)) for each in kind])
+    if types.is_map(kind):
+        return pa.map_(_with_integers(kind.key_type), _with_integers(kind.item_type))
+    if types.is_fixed_size_list(kind):
+        return pa.list_(_with_integers(kind.value_type), kind.list_size)
+    if types.is_list(kind):
+        return pa.list_(_with_integers(kind.value_type))
+    return pa.large_list(_with_integers(kind.value_type)) if types.is_large_list(kind) else kind
 
 
 def _differing(old: pa.Table, new: pa.Table) -> tuple[np.ndarray, np.ndarray]:
