@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -45,3 +46,18 @@ def test_values_within_others_differ_as_they_are_stored(
         assert (db.diff(before)["t"].added, db.diff(before)["t"].removed) == (0, 0)
         table.overwrite(rows[1])
         assert (db.diff(before)["t"].added, db.diff(before)["t"].removed) == (1, 1)
+
+
+@pytest.mark.parametrize("key", [(), "id"])
+@pytest.mark.parametrize("name", ["float32", "float64"])
+def test_one_nan_is_as_another(tmp_path: Path, name: str, key: str | tuple[()]) -> None:
+    nans = np.array([np.nan, -np.nan], name)
+    assert list(np.signbit(nans)) == [False, True]
+    with st.connect(tmp_path / "s", background=False) as db:
+        table = db.create_table("t", {"id": "int64", "c": name}, key)
+        write = table.upsert if key else table.overwrite
+        write(pa.table({"id": [1], "c": pa.array(nans[:1])}))
+        before = db.seq
+        write(pa.table({"id": [1], "c": pa.array(nans[1:])}))
+        found = db.diff(before)["t"]
+        assert (found.added, found.removed, found.changed) == (0, 0, 0)
