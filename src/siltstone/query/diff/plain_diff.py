@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from siltstone.engine.levels.chunk import batch_of
 from siltstone.engine.read.reader import PlainReader, Reader
@@ -33,6 +34,7 @@ from siltstone.query.diff.table_diff import ADDED, CHANGE, NEW, OLD, REMOVED, as
 
 HELD_BYTES_MAX = 1 << 30
 _SIDES = ("old", "new")
+_compute: Any = pc
 _WANTED: list[Any] = [
     *((side, "sum") for side in _SIDES),
     *((f"{side}_at", "min") for side in _SIDES),
@@ -191,7 +193,14 @@ def _of_one_type(one: Any, two: Any, rows: tuple[int, int]) -> tuple[Any, Any]:
     one, two = unwrapped(one), unwrapped(two)
     if pa.types.is_nested(one.type) or pa.types.is_float16(one.type):
         return _as_bytes(one), _as_bytes(two)
-    return one, two
+    return _with_one_nan(one), _with_one_nan(two)
+
+
+def _with_one_nan(column: Any) -> Any:
+    """Return a column without the bits in which NaNs differ: a group has equal bits."""
+    if not pa.types.is_floating(column.type):
+        return column
+    return _compute.if_else(_compute.is_nan(column), pa.scalar(np.nan, column.type), column)
 
 
 def _as_bytes(column: Any) -> pa.Array:
