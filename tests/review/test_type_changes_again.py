@@ -49,3 +49,21 @@ def test_bytes_of_a_fixed_size_become_large_ones_in_two_steps(tmp_path: Path, le
             assert table.to_arrow().column("c").to_pylist() == [b"ab", b"abc"]
             assert db.snapshot(seq=seq)["t"].to_arrow().column("c").to_pylist() == [b"ab"]
         assert db.verify(deep=True).findings == ()
+
+
+@pytest.mark.parametrize("kind", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("key", ["id", ()])
+def test_a_text_whose_number_a_float_cannot_hold_is_refused(
+    tmp_path: Path, kind: str, key: str | tuple[()]
+) -> None:
+    with st.connect(tmp_path / "s", background=False) as db:
+        for name, texts in {
+            "good": ["inf", "-Infinity", "+inf", "1"],
+            "bad": ["1", "-1e400"],
+        }.items():
+            table = db.create_table(name, {"id": "int64", "c": "string"}, key)
+            rows = pa.table({"id": range(len(texts)), "c": texts})
+            (table.upsert if key else table.append)(rows)
+        db["good"].alter_column("c", type=kind)
+        with pytest.raises(st.SchemaMismatchError, match="-1e400"):
+            db["bad"].alter_column("c", type=kind)
