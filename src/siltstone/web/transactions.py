@@ -19,7 +19,6 @@ from siltstone.errors import (
     ClosedError,
     ConflictError,
     InDoubtError,
-    NotShippedError,
     SiltstoneError,
     UnavailableError,
 )
@@ -91,9 +90,9 @@ class RequestTransaction:
         if tx.is_open:
             try:
                 tx.commit()
-            except NotShippedError:  # it is committed; what it asked for is more
-                raise
             except InDoubtError as error:
+                if self._options.get("durability") == "shipped":  # that it is committed is not all
+                    raise
                 self._ask(error)
         if tx.receipt is not None:
             self._try.note_commit(tx)
