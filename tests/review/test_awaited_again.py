@@ -57,11 +57,10 @@ def test_a_commit_that_was_cancelled_before_it_began_can_be_asked_for_again(tmp_
             held, let_go = threading.Event(), threading.Event()
             threads = db._threads  # pyright: ignore[reportPrivateUsage]
             busy = asyncio.ensure_future(threads.run(lambda: (held.set(), let_go.wait())))
-            while not held.is_set():
-                await asyncio.sleep(0)
+            await asyncio.to_thread(held.wait)
             task = asyncio.ensure_future(tx.commit())
-            while not threads._waiting == 2:  # pyright: ignore[reportPrivateUsage]
-                await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            assert threads._waiting == 2  # pyright: ignore[reportPrivateUsage]
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
@@ -86,8 +85,8 @@ def test_a_commit_that_waits_for_room_while_the_store_closes_is_refused(
             task = asyncio.ensure_future(table.upsert({"id": 1, "n": 1}))
             groups = db._store.groups  # pyright: ignore[reportPrivateUsage]
             assert groups is not None
-            while not groups._rooms:  # pyright: ignore[reportPrivateUsage]
-                await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            assert groups._rooms  # pyright: ignore[reportPrivateUsage]
             closing = asyncio.ensure_future(db.close())
             await asyncio.sleep(0)
             groups._rooms.popleft().set_result(None)  # pyright: ignore[reportPrivateUsage]

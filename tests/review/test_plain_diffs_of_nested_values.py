@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +22,7 @@ _VALUES = {
 
 def _nested(kind: pa.DataType, shape: str, value: int) -> pa.Array:
     stored = pa.array([value], pa.int64() if kind.bit_width == 64 else pa.int32()).view(kind)
-    offsets = pa.array([0, 1], pa.int32())
+    offsets: Any = pa.array([0, 1], pa.int32())
     if shape == "list":
         return pa.ListArray.from_arrays(offsets, stored)
     if shape == "fixed list":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -11,10 +12,11 @@ import pytest
 import siltstone as st
 from siltstone.formats.types.widening import widens
 
+_ZONES: list[Any] = [None, "UTC", "+01:00"]
 _KINDS = [
     *(getattr(pa, f"{sign}int{bits}")() for sign in ("", "u") for bits in (8, 16, 32, 64)),
     pa.float16(), pa.float32(), pa.float64(), pa.date32(), pa.date64(),
-    *(pa.timestamp(unit, zone) for unit in ("s", "ms", "us") for zone in (None, "UTC", "+01:00")),
+    *(pa.timestamp(unit, zone) for unit in ("s", "ms", "us") for zone in _ZONES),
     pa.time32("s"), pa.time32("ms"), pa.time64("us"), pa.time64("ns"),
     pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.binary(2), pa.binary(3),
     *(pa.decimal128(digits, scale) for digits in (3, 5, 20, 38) for scale in (-2, 0, 2)),
