@@ -9,8 +9,8 @@ from starlette.types import Message, Receive, Send
 from siltstone.web.tries import Try
 
 
-class DroppedError(Exception):
-    """Ends a try that lost where it begins to answer."""
+class DroppedError(BaseException):
+    """Ends a try that lost where it begins to answer. No handler of errors is to hear of it."""
 
 
 class KeptBody:
