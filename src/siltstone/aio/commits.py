@@ -74,6 +74,7 @@ class GroupCommits:
             threads.check()
             if len(self._waiting) >= WAITING_MAX:
                 await self._room()
+                threads.check()  # it may be closed by now
         except BaseException:
             self._end(entry, None)
             raise

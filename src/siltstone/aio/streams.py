@@ -80,7 +80,10 @@ class RowStream:
 
 
 class ChangeStream:
-    """Commits as they become durable: `async for change in stream`; it ends with its store."""
+    """Commits as they become durable: `async for change in stream`; it ends with its store.
+
+    One that failed stays so: it would miss the commits that it could not read.
+    """
 
     def __init__(self, store: LoopStore, since: int, tables: Sequence[str] | None) -> None:
         """See `siltstone.Store.follow`."""
@@ -89,6 +92,7 @@ class ChangeStream:
         self._commits: Iterator[Change] | None = None
         self._read: deque[Change] = deque()
         self._is_new = True
+        self._failure: Exception | None = None
 
     def __aiter__(self) -> Self:
         return self
@@ -109,16 +113,22 @@ class ChangeStream:
         """Read some changes; none if all were read."""
         if self._read:
             return
+        if self._failure is not None:
+            raise self._failure
         if self._commits is None:
             until = self._store.db.durable_seq
             readers = self._store.db.changes(self._since, until, self._tables)
             self._commits, self._since, self._is_new = commits_of(readers), until, False
         rows = 0
-        for change in self._commits:
-            self._read.append(change)
-            rows += sum(table.num_rows for table in change.tables.values())
-            if rows >= _ROWS_MAX or len(self._read) >= _CHANGES_MAX:
-                return
+        try:
+            for change in self._commits:
+                self._read.append(change)
+                rows += sum(table.num_rows for table in change.tables.values())
+                if rows >= _ROWS_MAX or len(self._read) >= _CHANGES_MAX:
+                    return
+        except Exception as error:
+            self._failure = error
+            raise
         self._commits = None
 
     async def _news(self) -> None:

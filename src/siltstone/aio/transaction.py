@@ -162,6 +162,8 @@ class AsyncTransaction:
                 committed, nor will be; else `Store.outcome` of it tells.
         """
         groups, tx = self._store.groups, self._tx
+        if self._given.last is None:  # that of a call that was cancelled lets no commit begin
+            self._given = self._store.threads.given()
         if groups is None or not isinstance(tx, LocalTransaction):
             return await self._turns.run(tx.commit, given=self._given)
         end = await self._turns.take()

@@ -17,7 +17,7 @@ from siltstone.api.runs import TurnHolder, TurnLines
 from siltstone.api.store import Store
 from siltstone.arguments import count_of
 from siltstone.process.turns import NOBODY, TableClosedError
-from siltstone.web.messages import KeptBody, held
+from siltstone.web.messages import DroppedError, KeptBody, held
 from siltstone.web.threads import ended, waited
 from siltstone.web.tries import Try
 
@@ -116,7 +116,14 @@ class Retries:
         """Run one try; return whether it lost, and the next one is to begin."""
         try:
             await self._app(one.within(scope), body.again(), send)
-        except Exception:
-            if not one.will_repeat:
+        except BaseException as error:
+            if not (one.will_repeat and _ends_a_try(error)):
                 raise
         return one.will_repeat
+
+
+def _ends_a_try(error: BaseException) -> bool:
+    """Return whether an error ends a try alone: it cancels no task, and ends no process."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(map(_ends_a_try, error.exceptions))
+    return isinstance(error, Exception | DroppedError)

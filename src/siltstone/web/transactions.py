@@ -91,6 +91,8 @@ class RequestTransaction:
             try:
                 tx.commit()
             except InDoubtError as error:
+                if self._options.get("durability") == "shipped":  # that it is committed is not all
+                    raise
                 self._ask(error)
         if tx.receipt is not None:
             self._try.note_commit(tx)
@@ -124,6 +126,11 @@ class RequestTransaction:
     def _told(self, error: BaseException) -> BaseException:
         """Return what goes on in place of an error: what a client is told, where it can act."""
         tx = self._tx
+        if tx is not None and tx.receipt is not None:  # its block committed it
+            self._try.note_commit(tx)
+            if self._try.is_torn and isinstance(error, Exception):
+                assert self._try.lost_by is not None
+                return torn(self._try.lost_by)
         if tx is not None and tx.closed_at and isinstance(error, Exception):
             error = TableClosedError(tx.closed_at)
         if isinstance(error, ConflictError | TableClosedError):

@@ -71,6 +71,11 @@ class Try:
             error.tell_tries(self.number)
 
     @property
+    def is_torn(self) -> bool:
+        """Whether one transaction lost, and another one committed."""
+        return self.has_committed and self.lost_by is not None
+
+    @property
     def will_repeat(self) -> bool:
         """Whether its answer is dropped, and the handler runs again."""
         return (

@@ -88,6 +88,8 @@ def _cast(column: Any, kind: Any) -> Any:
 
 def _same(column: Any, found: Any) -> np.ndarray:
     """Say for each value whether it comes back from the other type; of texts Arrow has looked."""
+    if _is_text(column.type) and pa.types.is_floating(found.type):
+        return _has_its_size(column, found)
     if _is_text(column.type) or _is_text(found.type):
         return np.ones(len(column), bool)
     back = _cast(found, column.type)
@@ -98,6 +100,13 @@ def _same(column: Any, found: Any) -> np.ndarray:
     are_equal = _compute.equal(back, column).fill_null(False)
     is_null = column.is_null(nan_is_null=pa.types.is_floating(found.type))
     return (are_equal.to_numpy(zero_copy_only=False)) | is_null.to_numpy(zero_copy_only=False)
+
+
+def _has_its_size(texts: Any, found: Any) -> np.ndarray:
+    """Say for each number of a text whether it is as large: only a text of a word is infinite."""
+    is_infinite = np.isinf(found.to_numpy(zero_copy_only=False).astype(float))
+    is_word = _compute.match_substring(texts, "inf", ignore_case=True).fill_null(True)
+    return ~is_infinite | is_word.to_numpy(zero_copy_only=False)
 
 
 def _first_unfit(column: Any, kind: Any) -> int:

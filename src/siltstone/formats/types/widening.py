@@ -7,7 +7,7 @@
     date32           -> date64, timestamp[s], timestamp[ms]
     time32[s] -> time32[ms] -> time64[us] -> time64[ns]
     timestamp of a zone -> of another zone
-    string -> large_string, binary -> large_binary, binary(n) -> binary
+    string -> large_string, binary -> large_binary, binary(n) -> both of these
 
 Each value has one in the wider type, and comes back from it as it was. So rows that are stored in
 one of the two are read in the other: the past in the narrow type, what is not rewritten yet in the
@@ -61,7 +61,7 @@ def _is_time_or_bytes(old: Any, new: Any) -> bool:
     if pa.types.is_timestamp(old) and pa.types.is_timestamp(new):
         return old.unit == new.unit and None not in (old.tz, new.tz)
     if pa.types.is_fixed_size_binary(old):
-        return new == pa.binary()
+        return new in (pa.binary(), pa.large_binary())
     return old in _TIMES and new in _TIMES and _TIMES.index(old) < _TIMES.index(new)
 
 

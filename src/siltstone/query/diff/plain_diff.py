@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from siltstone.engine.levels.chunk import batch_of
 from siltstone.engine.read.reader import PlainReader, Reader
@@ -33,6 +34,7 @@ from siltstone.query.diff.table_diff import ADDED, CHANGE, NEW, OLD, REMOVED, as
 
 HELD_BYTES_MAX = 1 << 30
 _SIDES = ("old", "new")
+_compute: Any = pc
 _WANTED: list[Any] = [
     *((side, "sum") for side in _SIDES),
     *((f"{side}_at", "min") for side in _SIDES),
@@ -191,14 +193,38 @@ def _of_one_type(one: Any, two: Any, rows: tuple[int, int]) -> tuple[Any, Any]:
     one, two = unwrapped(one), unwrapped(two)
     if pa.types.is_nested(one.type) or pa.types.is_float16(one.type):
         return _as_bytes(one), _as_bytes(two)
-    return one, two
+    return _with_one_nan(one), _with_one_nan(two)
+
+
+def _with_one_nan(column: Any) -> Any:
+    """Return a column without the bits in which NaNs differ: a group has equal bits."""
+    if not pa.types.is_floating(column.type):
+        return column
+    return _compute.if_else(_compute.is_nan(column), pa.scalar(np.nan, column.type), column)
 
 
 def _as_bytes(column: Any) -> pa.Array:
     """Return each value as bytes that no other value of its type has; of two types all differ."""
-    kind = str(column.type)
-    texts = [None if not each.is_valid else f"{kind}:{each}" for each in unwrapped(column)]
+    kind, stored = str(column.type), unwrapped(column)
+    stored = stored.cast(_with_integers(stored.type))
+    texts = [None if not each.is_valid else f"{kind}:{each}" for each in stored]
     return pa.array(texts, pa.string())
+
+
+def _with_integers(kind: Any) -> Any:
+    """Return a type with integers for times: Python has no nanoseconds, and few years."""
+    types = pa.types
+    if types.is_temporal(kind):
+        return pa.int32() if kind.bit_width == 32 else pa.int64()
+    if types.is_struct(kind):
+        return pa.struct([each.with_type(_with_integers(each.type)) for each in kind])
+    if types.is_map(kind):
+        return pa.map_(_with_integers(kind.key_type), _with_integers(kind.item_type))
+    if types.is_fixed_size_list(kind):
+        return pa.list_(_with_integers(kind.value_type), kind.list_size)
+    if types.is_list(kind):
+        return pa.list_(_with_integers(kind.value_type))
+    return pa.large_list(_with_integers(kind.value_type)) if types.is_large_list(kind) else kind
 
 
 def _differing(old: pa.Table, new: pa.Table) -> tuple[np.ndarray, np.ndarray]:
