@@ -104,6 +104,7 @@ def shipper_of(mirrorer: Mirrorer, record: Callable[[], Record]) -> Shipper:
 
     def require_ours(found: BucketRecord) -> None:
         mirrorer.require_ours(found, record())
+        mirrorer.claims.require_here()
 
     shipper = Shipper(mirrorer.site, mirrorer.objects, record=record, require_ours=require_ours)
     mirrorer.log = shipper

@@ -67,7 +67,8 @@ class Shipper:
         objects: The bucket.
         record: Returns the newest record that the owner knows.
         require_ours: Refuses a record of the bucket that is not of this store's line, by a
-            RequestError.
+            RequestError; and a bucket that a mirror elsewhere claimed last, by a BusyError. It is
+            asked again when the log was taken: who claims the bucket later then takes the log.
     """
 
     def __init__(
