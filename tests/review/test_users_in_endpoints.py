@@ -1,0 +1,25 @@
+"""A password in the address of a server is in no message: such an address is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+import siltstone as st
+from siltstone.bucket_url import BucketUrl
+from siltstone.errors import RequestError
+from siltstone.storage.objects.obstore_server import ObstoreServer
+
+ENDPOINT = "http://user:hidden@127.0.0.1:9"
+
+
+def test_an_endpoint_of_the_environment_with_a_user_is_refused(monkeypatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", ENDPOINT)
+    with pytest.raises(RequestError, match="has a user") as caught:
+        st.connect("s3://bucket/shop", read_only=True)
+    assert "hidden" not in str(caught.value)
+
+
+def test_an_endpoint_that_is_given_with_a_user_is_refused():
+    with pytest.raises(RequestError, match="has a user") as caught:
+        ObstoreServer(BucketUrl.of("s3://bucket/shop"), {"endpoint": ENDPOINT}, {})
+    assert "hidden" not in str(caught.value)
