@@ -45,7 +45,7 @@ class Mirroring:
     site: Site
     url: str
     retention_s: float
-    settings: Mapping[str, str] | None = None
+    settings: Mapping[str, str] | None = field(default=None, repr=False)
     is_trusted: bool = False
     stop: Stop = field(default_factory=Stop)
 
