@@ -42,6 +42,7 @@ class Claims:
     def __init__(self, site: Site, objects: Objects, probe: Callable[[Objects], str]) -> None:
         self._site, self._objects, self._probe = site, objects, probe
         self._url = objects.url
+        self._is_left = False
 
     def look(self) -> FoundMark | None:
         """Return STORE; None: the prefix is nobody's.
@@ -110,8 +111,14 @@ class Claims:
             done = self._objects.put_if(formats.MARK, data, found.etag)
         return None if isinstance(done, Taken | Lost) else FoundMark(made, done.etag)
 
+    def leave(self) -> None:
+        """Have claims not released: a server that is slow is asked nothing more at a close."""
+        self._is_left = True
+
     def end(self, claimed: FoundMark) -> None:
         """Release a claim, unless another one took it, or the server does not answer."""
+        if self._is_left:
+            return
         ended = msgspec.structs.replace(
             claimed.mark,
             writer=self._site.new_token(),
