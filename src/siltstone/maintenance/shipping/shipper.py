@@ -300,12 +300,13 @@ class Shipper:
         while newest is not None:
             try:
                 self._require_ours(newest)
-                return newest
             except RequestError:
                 looked, newest = newest.number, self._newest()
                 if newest is None or newest.number == looked:
                     raise
-        return None
+            else:
+                break
+        return newest
 
     def _floor(self) -> LogPlace:
         newest = self._newest()
