@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from siltstone.maintenance.backup.following import Stop
 from siltstone.maintenance.shipping.shipper import Shipper
 from tests.maintenance.mirrors import at, followed, go_on, lived
 from tests.maintenance.test_shipping import Shipping, write
@@ -20,7 +21,7 @@ def test_a_record_that_is_published_while_the_shipper_looks_ends_nothing(
     with lived(tmp_path / "s", retention_s=0) as db:
         shipping = Shipping(db, at(SimBucket()))
         shipping.mirror()
-        newest = Shipper._newest
+        newest = Shipper._newest  # pyright: ignore[reportPrivateUsage]
 
         def slow(shipper: Shipper) -> object:
             found = newest(shipper)
@@ -59,9 +60,10 @@ def test_a_mirror_that_is_stopped_in_a_request_begins_no_other_one(tmp_path: Pat
     server = Hanging(SimBucket())
     with lived(tmp_path / "s") as db:
         shipping = Shipping(db, at(server.bucket))
-        following = followed(shipping.mirrorer.site, server)
-        copied = threading.Event()
-        following._hears = lambda _: copied.set()
+        copied, stopped = threading.Event(), threading.Event()
+        following = followed(
+            shipping.mirrorer.site, server, stop=Stop(stopped), hears=lambda _: copied.set()
+        )
         following.start()
         assert copied.wait(30)
         server.hangs = True
@@ -69,7 +71,7 @@ def test_a_mirror_that_is_stopped_in_a_request_begins_no_other_one(tmp_path: Pat
         assert server.begun.wait(30)
         ended = threading.Thread(target=following.finish, args=(0.0,))
         ended.start()
-        following._stop._event.wait(30)
+        assert stopped.wait(30)
         before = server.requests
         server.hangs = False
         server.goes_on.set()

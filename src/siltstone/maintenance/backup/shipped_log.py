@@ -115,7 +115,7 @@ def _time_of(site: Site, record: Record, seq: int) -> int | None:
     wanted = pc.field("seq") == seq
     opened = site.tables.reader.open(record.commits)
     for batch in opened.scan(["seq", "time"], prefilter=wanted):
-        found = batch.filter(pc.equal(batch.column("seq"), seq))
+        found = batch.filter(pc.equal(batch.column("seq"), pa.scalar(seq, pa.int64())))
         if found.num_rows:
             return found.column("time").cast(pa.int64())[0].as_py()
     return None
