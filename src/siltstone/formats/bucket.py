@@ -48,8 +48,9 @@ class MirrorHolder(msgspec.Struct, frozen=True):
 class BucketMark(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whose mirror it is, and who writes it. `writer` is the token of the put.
 
-    `epoch` rises with each claim. `holder` has claimed the bucket; None: nobody has, the last one
-    ended. `server` is what the probe was told by the server; times are microseconds since 1970 UTC.
+    `epoch` rises with each claim. `holder` has claimed the bucket; None: nobody has, the last one,
+    `released`, ended. `server` is what the probe was told by the server; times are microseconds
+    since 1970 UTC.
     """
 
     store_id: str
@@ -58,6 +59,12 @@ class BucketMark(msgspec.Struct, frozen=True, omit_defaults=True):
     server: str
     epoch: int = 0
     holder: MirrorHolder | None = None
+    released: MirrorHolder | None = None
+
+    @property
+    def last(self) -> MirrorHolder | None:
+        """Who claimed it last."""
+        return self.holder or self.released
 
 
 class BucketLease(msgspec.Struct, frozen=True):

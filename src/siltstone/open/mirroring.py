@@ -45,7 +45,7 @@ class Mirroring:
     site: Site
     url: str
     retention_s: float
-    settings: Mapping[str, str] | None = None
+    settings: Mapping[str, str] | None = field(default=None, repr=False)
     is_trusted: bool = False
     stop: Stop = field(default_factory=Stop)
 
@@ -104,6 +104,7 @@ def shipper_of(mirrorer: Mirrorer, record: Callable[[], Record]) -> Shipper:
 
     def require_ours(found: BucketRecord) -> None:
         mirrorer.require_ours(found, record())
+        mirrorer.claims.require_here()
 
     shipper = Shipper(mirrorer.site, mirrorer.objects, record=record, require_ours=require_ours)
     mirrorer.log = shipper

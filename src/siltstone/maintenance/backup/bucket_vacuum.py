@@ -37,6 +37,7 @@ from siltstone.formats import manifest
 from siltstone.formats.bucket import BucketRecord
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin, Record, pins_of
+from siltstone.maintenance.backup.backup import named_by, newest_with_log
 from siltstone.maintenance.backup.fetched import Fetched
 from siltstone.maintenance.gc.floor_planner import FloorPlanner
 from siltstone.maintenance.gc.sweep import distinct, go_on
@@ -258,8 +259,14 @@ class _Names:
         return self._opened
 
     def _local(self) -> set[str]:
-        """Return the files of all records of the store: a later one of the bucket may need them."""
-        found = set[str]()
+        """Return the files of all records of the store, and of its log.
+
+        A later record of the bucket may need them, or a frame of its log, however old it is.
+        """
+        site = self.site
+        _, newest, frames = newest_with_log(site.files, site.root, site.manifests)
+        with newest:  # what the log names is there meanwhile
+            found = site.tables.paths.needed(distinct(named_by(frames)).values())
         numbers = self.site.manifests.numbers(below_floor=True)
         for first in range(0, len(numbers), _LEASED_MAX):
             found |= self._needed_here(numbers[first : first + _LEASED_MAX])

@@ -42,6 +42,7 @@ class Claims:
     def __init__(self, site: Site, objects: Objects, probe: Callable[[Objects], str]) -> None:
         self._site, self._objects, self._probe = site, objects, probe
         self._url = objects.url
+        self._is_left = False
 
     def look(self) -> FoundMark | None:
         """Return STORE; None: the prefix is nobody's.
@@ -62,16 +63,32 @@ class Claims:
             BusyError: It is claimed; the message says by whom, and since when.
         """
         holder = found.mark.holder
-        if holder is None or is_taken or self._is_here(holder):
+        if holder is None or is_taken or self.is_here(found):
             return
         raise BusyError(
             f"{self._url} is claimed by the mirror of {holder}; if that one is gone, take its"
             " claim: siltstone mirror PATH URL --take"
         )
 
-    def _is_here(self, holder: MirrorHolder) -> bool:
-        """Say whether a mirror of this store on this machine has it: we have the lock of those."""
-        return (holder.host, holder.path) == (platform.node(), str(self._site.root))
+    def is_here(self, found: FoundMark) -> bool:
+        """Say whether a mirror of this store on this machine has it, or had it last.
+
+        We have the lock of those.
+        """
+        last = found.mark.last
+        here = platform.node(), str(self._site.root)
+        return last is not None and (last.host, last.path) == here
+
+    def require_here(self) -> None:
+        """Refuse to write to the log of a bucket that a mirror elsewhere claimed last.
+
+        Raises:
+            BusyError: As said.
+        """
+        found = self.look()
+        if found is None or not self.is_here(found):
+            last = None if found is None else found.mark.last
+            raise BusyError(f"{self._url} is not claimed for this store, but by {last or 'nobody'}")
 
     def claim(self, store_id: str, found: FoundMark | None) -> FoundMark | None:
         """Claim the bucket whose STORE was as `found`; None: it changed meanwhile.
@@ -94,9 +111,20 @@ class Claims:
             done = self._objects.put_if(formats.MARK, data, found.etag)
         return None if isinstance(done, Taken | Lost) else FoundMark(made, done.etag)
 
+    def leave(self) -> None:
+        """Have claims not released: a server that is slow is asked nothing more at a close."""
+        self._is_left = True
+
     def end(self, claimed: FoundMark) -> None:
         """Release a claim, unless another one took it, or the server does not answer."""
-        ended = msgspec.structs.replace(claimed.mark, writer=self._site.new_token(), holder=None)
+        if self._is_left:
+            return
+        ended = msgspec.structs.replace(
+            claimed.mark,
+            writer=self._site.new_token(),
+            holder=None,
+            released=claimed.mark.holder,
+        )
         with contextlib.suppress(SiltstoneError):  # then the next run here goes on with it
             self._objects.put_if(formats.MARK, formats.encode_mark(ended), claimed.etag)
 

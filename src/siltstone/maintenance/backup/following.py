@@ -258,6 +258,7 @@ class Following:
         while self._thread.is_alive():
             has_no_time = time.monotonic() - began >= seconds
             if has_no_time or is_over():
+                self._mirrorer.claims.leave()
                 self._stop.set()
                 self._news.set()
                 self._thread.join()

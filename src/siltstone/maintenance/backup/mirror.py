@@ -45,7 +45,12 @@ from siltstone.maintenance.backup.claim import (
 )
 from siltstone.maintenance.backup.leased_records import LeasedRecords, lease
 from siltstone.maintenance.backup.sent_records import SentRecords
-from siltstone.maintenance.backup.shipped_log import above, log_begin, newest_with_shipped
+from siltstone.maintenance.backup.shipped_log import (
+    above,
+    has_commits,
+    log_begin,
+    newest_with_shipped,
+)
 from siltstone.maintenance.backup.upload import Uploaded, Uploader
 from siltstone.maintenance.gc.sweep import go_on
 from siltstone.storage.bucket.bucket import Bucket, numbers_in
@@ -200,8 +205,7 @@ class Mirrorer:
         with self.sent.locked():
             claimed, seen = self._claimed(source, seen, take=take, adopt=adopt)
             try:
-                if take or adopt:
-                    self._fence(adopts=adopt)
+                self._take_log(seen, adopts=adopt)
                 yield MirrorSession(self, claimed, seen)
             finally:
                 self.claims.end(claimed)
@@ -308,11 +312,22 @@ class Mirrorer:
                 " prefix"
             )
 
-    def _fence(self, *, adopts: bool) -> None:
-        """End the log of the process whose claim was taken: it acknowledges nothing more."""
+    def _take_log(self, seen: _SeenBucket, *, adopts: bool) -> None:
+        """Check that the log in the bucket is of this store's line; end it if another one's was.
+
+        Who shipped before, elsewhere, acknowledges nothing more. What was acknowledged is no part
+        of a record of another line.
+
+        Raises:
+            RequestError: It has commits that this store does not have.
+        """
         log = ObjectLog(self.objects)
         if next(log.names(""), None) is None:
             return
+        if not adopts:
+            self._require_line()
+            if seen.mark is not None and self.claims.is_here(seen.mark):
+                return
 
         def newest() -> BucketRecord:
             return self.bucket.read(self.bucket.numbers()[-1])
@@ -322,6 +337,17 @@ class Mirrorer:
         if adopts:
             groups = (each for frame in taken.frames for each in log.groups(frame))
             self._require_log_end(above(newest(), groups, self.objects.url) or [], newest())
+        else:
+            self._require_line()
+
+    def _require_line(self) -> None:
+        groups = newest_with_shipped(self.bucket)[1]  # first: what is there was durable here before
+        if groups and not has_commits(self.site, groups[-1]):
+            raise RequestError(
+                f"{self.objects.url} diverged: its log has commits up to seq"
+                f" {groups[-1].last_seq} that {self.site.root} does not have; another copy of the"
+                " store was shipped there, or this one was rolled back: choose another prefix"
+            )
 
     def _wrote(self, number: int, writer: str) -> bool:
         with contextlib.suppress(FileNotFoundError, CorruptionError):

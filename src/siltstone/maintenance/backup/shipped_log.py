@@ -8,12 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from siltstone.errors import BusyError, CorruptionError, RequestError
 from siltstone.formats.bucket import BucketRecord
 from siltstone.formats.log import group
 from siltstone.formats.log.log_object import BEGINNING, LoggedGroup, LogObject, LogPlace
+from siltstone.formats.manifest import Record
+from siltstone.maintenance.backup.backup import newest_with_log
 from siltstone.storage.bucket.bucket import Bucket
 from siltstone.storage.objects.log.log import LogWalk, ObjectLog, walking
+from siltstone.storage.site import Site
 from siltstone.units import Seq
 
 ATTEMPTS_MAX = 16
@@ -75,6 +81,44 @@ def newest_with_shipped(bucket: Bucket) -> tuple[BucketRecord, list[LoggedGroup]
                 raise failure
             return record, groups
     raise BusyError(f"{bucket.objects.url}: the mirror went on {ATTEMPTS_MAX} times; try again")
+
+
+def has_commits(site: Site, last: LoggedGroup) -> bool:
+    """Say whether a store has the commits that a log in a bucket ends with, or had them.
+
+    They are compared with those of its own log, or else by the time of the last one: by the record
+    that ends there, or what it knows of its past. What is known no more counts as its own.
+
+    Raises:
+        CorruptionError: The log of the store is damaged, or its past.
+        BusyError: The owner goes on faster than this process can read.
+    """
+    record, lease, frames = newest_with_log(site.files, site.root, site.manifests)
+    with lease:
+        if last.last_seq > record.flushed_seq:
+            seqs = last.first_seq, last.last_seq
+            return any(
+                (own.first_seq, own.last_seq) == seqs and own.payload == last.payload
+                for own in frames
+            )
+        head, _ = group.decode(last.payload)
+        time_us = head.time_us + last.last_seq - last.first_seq
+        return time_us == (_time_of(site, record, last.last_seq) or time_us)
+
+
+def _time_of(site: Site, record: Record, seq: int) -> int | None:
+    """Return the time of a commit that a record has flushed; None: not known any more."""
+    if seq == record.flushed_seq:
+        return record.last_time_us
+    if record.commits is None:
+        return None
+    wanted = pc.field("seq") == seq
+    opened = site.tables.reader.open(record.commits)
+    for batch in opened.scan(["seq", "time"], prefilter=wanted):
+        found = batch.filter(pc.equal(batch.column("seq"), pa.scalar(seq, pa.int64())))
+        if found.num_rows:
+            return found.column("time").cast(pa.int64())[0].as_py()
+    return None
 
 
 def until(groups: Sequence[LoggedGroup], seq: int) -> list[LoggedGroup]:

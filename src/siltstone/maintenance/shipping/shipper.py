@@ -67,7 +67,8 @@ class Shipper:
         objects: The bucket.
         record: Returns the newest record that the owner knows.
         require_ours: Refuses a record of the bucket that is not of this store's line, by a
-            RequestError.
+            RequestError; and a bucket that a mirror elsewhere claimed last, by a BusyError. It is
+            asked again when the log was taken: who claims the bucket later then takes the log.
     """
 
     def __init__(
@@ -278,19 +279,34 @@ class Shipper:
 
     def _take_over(self) -> bool:
         """Become the writer of the bucket's log, behind what it has; False: not yet."""
-        newest = self._newest()
-        if newest is None:
+        if self._newest_of_ours() is None:
             self._say("the bucket has no record yet: it is being mirrored")
             return False
-        self._require_ours(newest)
         self._places.clear()
         self._sent = []
         taken = take_over(self._log, self._floor, bytes.fromhex(self._site.new_token()))
-        newest = self._newest()
+        newest = self._newest_of_ours()
         assert newest is not None
-        self._require_ours(newest)
         self._go_on(newest, taken)
         return True
+
+    def _newest_of_ours(self) -> BucketRecord | None:
+        """Return the newest record; the store may forget one as soon as there is a later one.
+
+        Raises:
+            RequestError, BusyError: See `require_ours`.
+        """
+        newest = self._newest()
+        while newest is not None:
+            try:
+                self._require_ours(newest)
+            except RequestError:
+                looked, newest = newest.number, self._newest()
+                if newest is None or newest.number == looked:
+                    raise
+            else:
+                break
+        return newest
 
     def _floor(self) -> LogPlace:
         newest = self._newest()
@@ -319,9 +335,8 @@ class Shipper:
 
     def _catch_up(self, needs: int) -> bool:
         """Go on behind the newest record, if it holds what the log here has no more."""
-        newest = self._newest()
+        newest = self._newest_of_ours()
         if newest is not None and newest.seq >= needs:
-            self._require_ours(newest)
             self._end, self._needs = newest.seq, None
             with self._changed:
                 self._reach(newest.seq)

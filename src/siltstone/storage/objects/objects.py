@@ -297,10 +297,23 @@ def side_by_side(
     left = iter(items)
     with ThreadPoolExecutor(width, thread_name_prefix="siltstone-objects") as pool:
         running: dict[Future[T], R] = {
-            pool.submit(work, each): each for each in islice(left, width)
+            submitted(pool, work, each): each for each in islice(left, width)
         }
         while running:
             for future in wait(running, return_when=FIRST_COMPLETED).done:
                 yield running.pop(future), future.result()
                 for each in islice(left, 1):
-                    running[pool.submit(work, each)] = each
+                    running[submitted(pool, work, each)] = each
+
+
+def submitted(pool: ThreadPoolExecutor, work: Callable[[R], T], item: R) -> Future[T]:
+    """Have a thread do some work; without one, when Python ends, it is done here and now."""
+    try:
+        return pool.submit(work, item)
+    except RuntimeError:
+        done = Future[T]()
+        try:
+            done.set_result(work(item))
+        except BaseException as error:  # noqa: BLE001 - who asks for the result gets it
+            done.set_exception(error)
+        return done

@@ -56,6 +56,8 @@ class ObstoreServer:
         stores = imported("obstore.store", f"the URL {url}", "obstore", "objects")
         self._url = url
         self.endpoint = endpoint_of(settings or {}, environment)
+        if "@" in self.endpoint:  # each message of the client has the whole address
+            raise RequestError("the server's address has a user: give credentials by themselves")
         try:
             self._store: Any = stores.from_url(
                 str(url),

@@ -28,7 +28,7 @@ from siltstone.formats.log.log_object import (
     LogObject,
     LogPlace,
 )
-from siltstone.storage.objects.objects import Objects, Taken
+from siltstone.storage.objects.objects import Objects, Taken, submitted
 
 AHEAD_MAX = 16
 """So many objects are asked for at once, where one comes after the other."""
@@ -149,7 +149,7 @@ class LogWalk:
             for number in range(self.at.number + 1, self.at.number + self._window):
                 place = LogPlace(self.at.epoch, number)
                 if place not in self._asked:
-                    self._asked[place] = self._pool.submit(self._log.get, place)
+                    self._asked[place] = submitted(self._pool, self._log.get, place)
         found = None if asked is None else asked.result()
         if found is None:  # it may be there by now
             found = self._log.get(self.at)

@@ -1,0 +1,81 @@
+"""A shipper goes on while the mirror beside it publishes; a close asks a slow server little."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from siltstone.maintenance.backup.following import Stop
+from siltstone.maintenance.shipping.shipper import Shipper
+from tests.maintenance.mirrors import at, followed, go_on, lived
+from tests.maintenance.test_shipping import Shipping, write
+from tests.support.simulated_objects import SimBucket, SimServer
+
+
+def test_a_record_that_is_published_while_the_shipper_looks_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store forgets what it sent before, and its vacuum took that record."""
+    with lived(tmp_path / "s", retention_s=0) as db:
+        shipping = Shipping(db, at(SimBucket()))
+        shipping.mirror()
+        newest = Shipper._newest  # pyright: ignore[reportPrivateUsage]
+
+        def slow(shipper: Shipper) -> object:
+            found = newest(shipper)
+            monkeypatch.setattr(Shipper, "_newest", newest)
+            for number in range(3):
+                go_on(db, number)
+            db.merge()
+            db.vacuum(dry_run=False, grace_s=0)
+            shipping.mirror()
+            return found
+
+        monkeypatch.setattr(Shipper, "_newest", slow)
+        write(db, 2)
+        assert shipping.ship() == db.seq
+        assert shipping.shipper.failure is None
+
+
+class Hanging(SimServer):
+    """Each request runs until the test lets it go, as with a server that takes and says nothing."""
+
+    def __init__(self, bucket: SimBucket) -> None:
+        super().__init__(bucket, below="shop/")
+        self.hangs = False
+        self.begun = threading.Event()
+        self.goes_on = threading.Event()
+
+    def _do(self, what: str, *given: object, **options: object) -> object:
+        if self.hangs:
+            self.begun.set()
+            self.goes_on.wait()
+        return super()._do(what, *given, **options)  # type: ignore[arg-type]
+
+
+def test_a_mirror_that_is_stopped_in_a_request_begins_no_other_one(tmp_path: Path) -> None:
+    """Each may take the two minutes of the client's timeout: a close would wait for all of them."""
+    server = Hanging(SimBucket())
+    with lived(tmp_path / "s") as db:
+        shipping = Shipping(db, at(server.bucket))
+        copied, stopped = threading.Event(), threading.Event()
+        following = followed(
+            shipping.mirrorer.site, server, stop=Stop(stopped), hears=lambda _: copied.set()
+        )
+        following.start()
+        assert copied.wait(30)
+        server.hangs = True
+        go_on(db, 1)
+        assert server.begun.wait(30)
+        ended = threading.Thread(target=following.finish, args=(0.0,))
+        ended.start()
+        assert stopped.wait(30)
+        before = server.requests
+        server.hangs = False
+        server.goes_on.set()
+        ended.join(30)
+        assert not ended.is_alive()
+        begun = server.trace[before:]
+        assert not any("STORE" in each for each in begun), begun
