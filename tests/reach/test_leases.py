@@ -120,16 +120,16 @@ def test_a_file_that_is_absent_is_damage_or_was_given_up(url: str, tmp_path: Pat
     for kind in ("/data/", ".manifest", "inventory/"):
         keys = [head.key for head in objects.list_after("") if kind in head.key]
         taken = {key: found.data for key in keys if (found := objects.get(key)) is not None}
-        with st.connect(url, read_only=True) as far:
+        with st.connect(url, read_only=True) as far, far.snapshot() as seen:  # of record 1
             objects.delete(keys)
             with pytest.raises(CorruptionError, match=r"missing|Not found"):
-                far["plain"].scan().read_all()
+                seen["plain"].scan().read_all()
             with pytest.raises(CorruptionError, match=r"missing|Not found"):
-                far["keyed"].scan().read_all()
+                seen["keyed"].scan().read_all()
             give_up(objects, 2)
             objects.put(formats.record_key(2), _second(objects))
             with pytest.raises(SnapshotExpiredError, match="record 1 of the mirror"):
-                far["plain"].scan().read_all()
+                seen["plain"].scan().read_all()
         objects.delete([formats.FLOOR, formats.record_key(2)])
         for key, data in taken.items():
             objects.put(key, data)
