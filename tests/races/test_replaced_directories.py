@@ -143,17 +143,21 @@ def aside_of(root: Path) -> Path:
 
 def empty(root: Path) -> None:
     for path in root.iterdir():
-        # Other threads of who is held may write by the path meanwhile.
-        while path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
-        path.unlink(missing_ok=True)
+        take(path)
+
+
+def take(path: Path) -> None:
+    # Other threads of who is held may write and rename by the path meanwhile.
+    while path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    path.unlink(missing_ok=True)
 
 
 def overwrite(root: Path, older: Path) -> None:
     """Make it what the older copy is, and keep the directories and files that both have."""
     for path in sorted(root.rglob("*"), reverse=True):
         if not (older / path.relative_to(root)).exists():
-            path.rmdir() if path.is_dir() else path.unlink()
+            take(path)
     shutil.copytree(older, root, dirs_exist_ok=True)
 
 
