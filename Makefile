@@ -4,7 +4,7 @@
 # open a store, with them 1.4. The demo starts a few, and compiling all that is installed takes longer.
 quick quick-types quick-tests test nightly defects exhaustion exits power races soak: export PYTHONDONTWRITEBYTECODE =
 quick quick-types quick-tests test nightly defects exhaustion exits power races soak: export UV_COMPILE_BYTECODE = 1
-.PHONY: help jar dist demo demo-spark quick quick-types quick-tests test ranges nightly check format lock bench defects exhaustion exits power races soak hooks
+.PHONY: help jar dist demo demo-spark quick quick-types quick-tests test ranges nightly check format lock address bench defects exhaustion exits power races soak hooks
 
 help:  ## list the tasks
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile
@@ -68,6 +68,13 @@ lock:  ## resolve the dependencies again, and let `make ranges` see what is publ
 	@bin/uv lock
 	@bin/check-lock
 	@sed -i.old "s/^as of .*/as of $$(date -u +%Y-%m-%d)T00:00:00Z/" tests/ranges.txt && rm tests/ranges.txt.old
+
+# The public address stands in pyproject.toml; pages that spell it out follow it (tests/test_package.py).
+HOME_PAGE = $(shell sed -n 's/^Homepage = "\([^"]*\)".*/\1/p' pyproject.toml)
+
+address:  ## give the project another public address, everywhere: make address TO=https://...
+	@case '$(TO)' in https://*[!/]) ;; *) echo 'make address TO=https://..., without a slash at its end' >&2; exit 2;; esac
+	@git grep -lF '$(HOME_PAGE)' | xargs sed -i 's#$(subst .,\.,$(HOME_PAGE))#$(TO)#g'
 
 bench:  ## measure all of docs/benchmarks.md again, in about an hour
 	@bin/uv run --locked --all-extras --group bench python -m bench --seconds 0.5 --record \

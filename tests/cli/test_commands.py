@@ -307,6 +307,20 @@ def test_no_command_but_init_makes_a_store(
     assert main(["tables", "-d", f"file://{tmp_path}/typo"]) == 0
 
 
+def test_init_takes_the_store_as_a_word_too_but_not_two_stores(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, two = str(tmp_path / "one"), str(tmp_path / "two")
+    assert main(["init", one]) == 0
+    assert main(["init", one, "--db", one]) == 0
+    assert main(["init", one, "--db", two]) == 2
+    assert main(["--db", two, "init", one]) == 2
+    assert main(["init", one, two]) == 2
+    assert main(["init", "http://127.0.0.1:1"]) == 2
+    assert "give it once" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["one"]
+
+
 def test_vacuum_changes_no_answer_and_a_dry_run_nothing_at_all(filled: Shell) -> None:
     before = totals(filled)
     files = sorted(filled.db.rglob("*"))

@@ -158,6 +158,16 @@ def test_a_wrong_path_is_no_store(shop, url: str, tmp_path: Path):
     assert shop("mirror", "http://127.0.0.1:1", url, TRUST) == Exit.USAGE
 
 
+def test_the_store_is_a_word_or_the_option_as_for_other_commands(shop, url: str, tmp_path: Path):
+    assert shop("mirror", url, TRUST) == 0  # the variable names it
+    assert shop("mirror", "--db", shop.db, url, TRUST) == 0
+    assert shop("mirror", tmp_path / "other", "--db", shop.db, url, TRUST) == Exit.USAGE
+    assert "give it once" in shop.err
+    assert shop("mirror", shop.db, url, "more", TRUST) == Exit.USAGE
+    assert "and not 3 words" in shop.err
+    assert not (tmp_path / "other").exists()
+
+
 def test_a_server_that_does_not_answer_is_named(shop, url: str, monkeypatch, tmp_path: Path):
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     for words in (["mirror", shop.db, url, TRUST], ["restore", url, tmp_path / "r"]):

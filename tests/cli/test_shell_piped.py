@@ -86,6 +86,8 @@ def _documents(text: str) -> list[dict[str, int]]:
         "start transaction; abort",
         "begin isolation level serializable; commit work",
         "begin work; rollback",
+        "begin /* one; row */ transaction; rollback /* x */",
+        "-- first\nbegin -- now\n; rollback -- all of it\n",
     ],
 )
 def test_a_transaction_begins_and_ends_in_the_words_of_sql(run: Run, turns: str) -> None:

@@ -42,6 +42,43 @@ def told(answer: Answer) -> tuple[list[Any], dict[str, Any]]:
     return [each["row"] for each in rows], last
 
 
+TELLING = [
+    "select * from duckdb_settings()",
+    'select value from "DuckDB_Settings"()',
+    "select current_setting('temp_directory')",
+    "select current_setting('temp_' || 'directory')",
+    "select 'secret_directory'.current_setting()",
+    "from duckdb_extensions()",
+    "insert into orders (id) select length(value) from duckdb_settings()",
+]
+
+
+@pytest.mark.parametrize("statement", TELLING)
+def test_a_statement_tells_no_directory_of_the_server(served: Any, statement: str) -> None:
+    db, service, rest = served
+    answer = sql(rest, statement)
+    assert answer.status == 400, answer.body
+    assert "names directories of the server" in answer.json["error"]
+    with (
+        st.connect(service.url) as far,
+        pytest.raises(st.RequestError, match="names directories of the server"),
+    ):
+        far.sql(statement)
+    assert db["orders"].count() == 5
+
+
+def test_a_setting_that_is_no_directory_is_told_and_a_home_to_nobody(served: Any) -> None:
+    db, _, rest = served
+    assert told(sql(rest, "select current_setting('threads') > 0 as x"))[0] == [{"x": True}]
+    home = (
+        "select value from duckdb_settings() where name in ('secret_directory', 'home_directory')"
+    )
+    assert all(str(Path.home()) not in str(value) for (value,) in db.sql(home).fetchall())
+    refused = sql(rest, "select * from read_text('~/.bashrc')")
+    assert refused.status == 400
+    assert str(Path.home()) not in refused.json["error"]
+
+
 def test_a_query_answers_with_lines_or_an_arrow_stream(served: Any) -> None:
     db, _, rest = served
     answer = sql(rest, "select id, total from orders where id < ? order by id", [2])

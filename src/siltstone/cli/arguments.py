@@ -5,6 +5,8 @@ Some options make one value together. A command takes the value, `add_command` a
     db: Db          --db, and for a server --token-file, --cafile
     db: LocalDb     --db alone: the command needs the store's files
     db: WordedDb    the same as Db, or a word
+    db: NewDb       the same as LocalDb, or a word
+    pair: MirrorPair    the same, and behind it the URL of a bucket
     form: Form      --json, --ndjson, --csv; none: a table on a terminal, TSV in a pipe
     as_of: AsOf     --at, --seq, --tag; none: now
     csv: CsvForm    --null, --delimiter: how a CSV file is written
@@ -60,6 +62,10 @@ LocalDb = Annotated[Db, "of this machine"]
 """The store of a command that needs its files."""
 WordedDb = Annotated[Db, "by a word"]
 """The store of a command that takes it as a word, too."""
+NewDb = Annotated[Db, "of this machine, by a word"]
+"""The store of a command that needs its files, and takes it as a word, too."""
+MirrorPair = Annotated[tuple[Db, str], "a store and a bucket"]
+"""The store of a mirror, by a word or an option, and the URL of its bucket."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +126,23 @@ _Word = Annotated[
     typer.Argument(metavar="STORE", help="The store, as --db names it.", show_default=False),
 ]
 
+_Path = Annotated[
+    str | None,
+    typer.Option(
+        "--db",
+        "-d",
+        help="The store: a directory, or a file:// URL. Default: the variable SILTSTONE_URI.",
+    ),
+]
+_PairWords = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="[STORE] URL",
+        help="The store's directory, if --db does not name it; s3://bucket/prefix, gs:// or az://.",
+        show_default=False,
+    ),
+]
+
 
 def db_of(
     context: typer.Context, uri: _Uri = None, token_file: _TokenFile = None, cafile: _Cafile = None
@@ -140,24 +163,39 @@ def worded_db_of(
     Raises:
         UsageError: The word and the option differ.
     """
-    if store is not None and uri is not None and store != uri:
-        raise UsageError(f"the store is {store!r}, and --db is {uri!r}; give it once")
-    return Db(_one_store(context, store or uri), token_file, cafile)
+    return Db(_one_store(context, _once(store, uri)), token_file, cafile)
 
 
-def local_db_of(
-    context: typer.Context,
-    uri: Annotated[
-        str | None,
-        typer.Option(
-            "--db",
-            "-d",
-            help="The store: a directory, or a file:// URL. Default: the variable SILTSTONE_URI.",
-        ),
-    ] = None,
-) -> Db:
+def local_db_of(context: typer.Context, uri: _Path = None) -> Db:
     """Do as `db_of`, for a command that needs the files of the store."""
     return Db(_one_store(context, uri))
+
+
+def new_db_of(context: typer.Context, store: _Word = None, uri: _Path = None) -> Db:
+    """Do as `local_db_of`, for a command whose word may name the store.
+
+    Raises:
+        UsageError: The word and the option differ.
+    """
+    return Db(_one_store(context, _once(store, uri)))
+
+
+def mirror_pair_of(context: typer.Context, words: _PairWords, uri: _Path = None) -> tuple[Db, str]:
+    """Return the store, which a word or the option names, and the URL behind it.
+
+    Raises:
+        UsageError: There are more words, or the word and the option differ.
+    """
+    *named, url = words
+    if len(named) > 1:
+        raise UsageError(f"mirror takes a store and a URL, and not {len(words)} words")
+    return new_db_of(context, named[0] if named else None, uri), url
+
+
+def _once(word: str | None, option: str | None) -> str | None:
+    if word is not None and option is not None and word != option:
+        raise UsageError(f"the store is {word!r}, and --db is {option!r}; give it once")
+    return word or option
 
 
 def said_before(context: typer.Context) -> str | None:
@@ -206,6 +244,8 @@ _MAKERS: dict[object, Callable[..., object]] = {
     Db: db_of,
     LocalDb: local_db_of,
     WordedDb: worded_db_of,
+    NewDb: new_db_of,
+    MirrorPair: mirror_pair_of,
     CsvForm: CsvForm,
 }
 

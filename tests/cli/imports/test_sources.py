@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import siltstone as st
 from siltstone.cli.arguments import CsvForm
 from siltstone.cli.files import csv_schema
 from siltstone.cli.imports.sources import one_source
@@ -67,6 +68,28 @@ def test_a_file_of_each_format_and_compression_is_created_and_appended(
     assert shell("append", "t", tmp_path / name) == 0, shell.err
     assert _rows(shell, "t") == [row for row in ROWS.to_pylist() for _ in range(2)]
     assert shell.json("apps", "ls") == []
+
+
+def _without_rows(path: Path) -> None:
+    empty = ROWS.schema.empty_table()
+    if path.suffix == ".parquet":
+        pq.write_table(empty, path)
+        return
+    kind = pa.ipc.new_stream if path.name == "stream.arrow" else pa.ipc.new_file
+    with pa.OSFile(str(path), "wb") as sink, kind(sink, empty.schema):
+        pass
+
+
+@pytest.mark.parametrize("name", ["empty.parquet", "file.arrow", "stream.arrow"])
+def test_a_file_with_columns_and_no_rows_makes_an_empty_table(
+    shell: Shell, tmp_path: Path, name: str
+) -> None:
+    _without_rows(tmp_path / name)
+    assert shell("create", "t", "--from", tmp_path / name) == 0, shell.err
+    assert _rows(shell, "t") == []
+    assert shell("append", "t", tmp_path / name) == 0, shell.err
+    with st.connect(shell.db, read_only=True) as db:
+        assert db["t"].schema.names == ROWS.schema.names
 
 
 def test_an_export_with_zst_comes_back(shell: Shell, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from siltstone.cli.arguments import Db, LocalDb, Quiet
+from siltstone.cli.arguments import Db, LocalDb, MirrorPair, Quiet
 from siltstone.cli.output import Form, emit, emit_record
 from siltstone.cli.progress import progress_bar
 from siltstone.cli.sessions import note, path_of, writing
@@ -78,15 +78,7 @@ def backup(
 
 
 def mirror(
-    path: Annotated[
-        str, typer.Argument(metavar="PATH", show_default=False, help="The store's directory.")
-    ],
-    url: Annotated[
-        str,
-        typer.Argument(
-            metavar="URL", show_default=False, help="s3://bucket/prefix, gs:// or az://."
-        ),
-    ],
+    pair: MirrorPair,
     trust_conditional_puts: Annotated[
         bool,
         typer.Option(
@@ -113,8 +105,9 @@ def mirror(
     """
     from siltstone.admin import mirror_store, require_bucket
 
+    given, url = pair
     require_bucket(url)
-    db = Db(path_of(Db(path), "mirror"))
+    db = Db(path_of(given, "mirror"))
     if follow:
         _follow(db, url, form, quiet=quiet, trust=trust_conditional_puts, take=take, adopt=adopt)
         return

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from siltstone.cli.arguments import MOMENT, AsOf, Db, DryRun, LocalDb, Quiet, Table, Yes, moment_of
+from siltstone.cli.arguments import MOMENT, AsOf, Db, DryRun, NewDb, Quiet, Table, Yes, moment_of
 from siltstone.cli.exits import UsageError
 from siltstone.cli.listings import COLUMN_FACTS, TABLE_FACTS, columns_in, tables_of
 from siltstone.cli.output import Form, emit, emit_facts, emit_record
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _SHOWN = 5
 
 
-def init(db: LocalDb) -> None:
+def init(db: NewDb) -> None:
     """Create an empty store. An existing store is left unchanged."""
     from siltstone.store import connect
 

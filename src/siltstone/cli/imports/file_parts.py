@@ -175,6 +175,7 @@ def _parquet(path: Path, size: int, gauge: Gauge) -> Pieces:
     import pyarrow.parquet as pq
 
     with _told(path), pq.ParquetFile(path) as file:
+        yield file.schema_arrow.empty_table()  # the columns, if there are no rows
         rows = 0
         for batch in file.iter_batches():
             rows += batch.num_rows
@@ -193,7 +194,10 @@ def _arrow(path: Path) -> Pieces:
                 file = pa.ipc.open_file(mapped)
             except pa.ArrowInvalid:
                 mapped.seek(0)
-                yield from pa.ipc.open_stream(mapped)
+                stream = pa.ipc.open_stream(mapped)
+                yield stream.schema.empty_table()
+                yield from stream
                 return
+            yield file.schema.empty_table()
             for place in range(file.num_record_batches):
                 yield file.get_batch(place)

@@ -55,6 +55,7 @@ _TURN = re.compile(
 _OF_TURNS = re.compile(
     r"(begin|start|commit|end|rollback|abort|savepoint|release)\b", re.IGNORECASE
 )
+_COMMENT = re.compile(r"--[^\n\r]*|/\*(?:[^*]|\*(?!/))*+\*/")
 _LOST = (ClosedError, FencedError, InDoubtError, PoisonedError)
 """After these this handle of the store is of no more use."""
 
@@ -123,10 +124,11 @@ class ShellSession:
         Raises:
             SiltstoneError: It is refused, or failed; `after_error` says what is left.
         """
-        turn = _TURN.fullmatch(statement)
+        bare = _COMMENT.sub(" ", statement).strip()  # no word of these is in a text
+        turn = _TURN.fullmatch(bare)
         if turn is not None:
             return Said(None, self._turn(turn))
-        if _OF_TURNS.match(statement):
+        if _OF_TURNS.match(bare):
             raise UsageError(
                 "transactions are BEGIN, or BEGIN ISOLATION LEVEL SERIALIZABLE, COMMIT and ROLLBACK"
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
-from siltstone.errors import LimitError
+from siltstone.errors import LimitError, RequestError
 from siltstone.local.statements.running import Running, Written
 from siltstone.local.statements.written import result_of
 from siltstone.operations import Role
@@ -21,6 +22,28 @@ if TYPE_CHECKING:
     from siltstone.query.sql.frames import Variables
     from siltstone.query.sql.result import Result
     from siltstone.query.sql.taken.values import Parameters
+
+_TELLING = re.compile(
+    r"duckdb_settings|duckdb_extensions|duckdb_temporary_files|current_setting", re.IGNORECASE
+)
+_OTHER = re.compile(r"current_setting\s*\(\s*'(?!\w*director)\w+'\s*\)", re.IGNORECASE)
+"""A setting that names no directory."""
+
+
+def refuse_directories(text: str) -> None:
+    """Refuse a statement that may ask for directories of the server, which its clients do not see.
+
+    By its letters, wherever they stand: what is no name for one parser may be one for another.
+
+    Raises:
+        RequestError: It may.
+    """
+    found = _TELLING.search(_OTHER.sub("", text))
+    if found is not None:
+        raise RequestError(
+            f"a statement for a server has no {found[0].lower()}: it names directories of the"
+            " server; current_setting('<name>') is for settings that do not"
+        )
 
 
 class RunsStatements(Protocol):
@@ -51,8 +74,9 @@ class SentStatement:
         """Take a statement apart.
 
         Raises:
-            RequestError: It writes, but in a form that is not offered.
+            RequestError: It writes, but in a form that is not offered, or asks for directories.
         """
+        refuse_directories(text)
         return cls(text, parameters, write_of(text))
 
     @property

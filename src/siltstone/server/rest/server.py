@@ -116,7 +116,7 @@ class RestServer:
             self.routes = [replace(route, grouping=None) for route in self.routes]
         self.router = Router(
             (self.pipeline, [*self.routes, *console_routes()]),
-            rpc_use(JOINED, served, self.joined_sessions, self.joined),
+            rpc_use(JOINED, served, self.joined_sessions, self.joined, is_elsewhere=True),
         )
         policy = ListenerPolicy(
             name="siltstone-rest",

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from siltstone.joined import protocol
+from siltstone.local.statements.sent import refuse_directories
 from siltstone.operations import Codec, Effect, Face, of_face
 from siltstone.server.http.pipeline import Pipeline
 from siltstone.server.http.route import MESSAGE, NOTHING, Role, Route
@@ -24,9 +25,13 @@ RpcHandler = Callable[[RpcCall], Outcome]
 
 
 def rpc_use(
-    prefix: str, served: Served, sessions: Sessions, pipeline: Pipeline
+    prefix: str, served: Served, sessions: Sessions, pipeline: Pipeline, *, is_elsewhere: bool
 ) -> tuple[Pipeline, list[Route]]:
-    """Return the pipeline with the routes of all operations below `prefix`."""
+    """Return the pipeline with the routes of all operations below `prefix`.
+
+    A client may be `is_elsewhere`: on another machine, or another user.
+    """
+    posts = partial(_posts, prefix, is_elsewhere=is_elsewhere)
     db, parts, calls = served.db, served.parts, Calls(served, sessions)
     record = parts.core.state().view.record
     identity = parts.site.files.identity(db.path)
@@ -53,24 +58,34 @@ def rpc_use(
     return pipeline, [
         Route("GET", f"{prefix}/hello", Role.READ, hello, takes=NOTHING, name="hello"),
         Route("GET", f"{prefix}/witness", Role.READ, sign, takes=NOTHING, name="witness"),
-        *_posts(Face.STORE, prefix, calls.of_store),
-        *_posts(_TABLE, f"{prefix}/table/{{table}}", calls.of_table),
-        *_posts(Face.TRANSACTION, f"{prefix}/transaction/{{key}}", calls.of_transaction),
-        *_posts(Face.SNAPSHOT, f"{prefix}/snapshot/{{key}}", calls.of_snapshot),
+        *posts(Face.STORE, "", calls.of_store),
+        *posts(_TABLE, "/table/{table}", calls.of_table),
+        *posts(Face.TRANSACTION, "/transaction/{key}", calls.of_transaction),
+        *posts(Face.SNAPSHOT, "/snapshot/{key}", calls.of_snapshot),
     ]
 
 
-def _posts(face: Face, at: str, handler: RpcHandler) -> Iterable[Route]:
+def _posts(
+    prefix: str, face: Face, below: str, handler: RpcHandler, *, is_elsewhere: bool
+) -> Iterable[Route]:
+    at = f"{prefix}{below}"
     for name, found in of_face(face).items():
         path, is_timed = f"{at}/{protocol.ADDRESSES.get(name, name)}", found.effect is Effect.READ
         is_read = is_timed and (found.codec is not Codec.VALUE or name == "count")
         yield _POST(
             path,
             found.role,
-            handler,
+            partial(_sent, handler) if is_elsewhere and found.is_statement else handler,
             name=name,
             is_timed=is_timed,
             is_read=is_read,
             is_statement=found.is_statement,
         )
     yield _POST(f"{at}/{{verb}}", Role.ADMIN, handler)  # refuses what does not exist
+
+
+def _sent(handler: RpcHandler, call: RpcCall) -> Outcome:
+    for each in (*call.arguments[:1], call.named.get("statement")):
+        if isinstance(each, str):
+            refuse_directories(each)
+    return handler(call)

@@ -90,7 +90,7 @@ class LocalServer:
         listener = ListenerPolicy(
             name="siltstone-endpoint", graceful_s=2, sweep_every_s=max(0.05, min(idle_s / 4, 5.0))
         )
-        router = Router(rpc_use("/v1", served, self.sessions, self.pipeline))
+        router = Router(rpc_use("/v1", served, self.sessions, self.pipeline, is_elsewhere=False))
         commits = Commits(served, self.sessions)
         made: list[FrameConnections] = []
 

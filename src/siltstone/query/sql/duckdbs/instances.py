@@ -39,6 +39,7 @@ _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
     "allow_persistent_secrets": "false",  # else each look for one names the home directory
+    "home_directory": "nowhere",  # nothing of it is read, and messages would name it
 }
 _LEFT = """
     PREPARE what_is_left AS
