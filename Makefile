@@ -4,7 +4,7 @@
 # open a store, with them 1.4. The demo starts a few, and compiling all that is installed takes longer.
 quick quick-types quick-tests test nightly defects exhaustion exits power races soak: export PYTHONDONTWRITEBYTECODE =
 quick quick-types quick-tests test nightly defects exhaustion exits power races soak: export UV_COMPILE_BYTECODE = 1
-.PHONY: help jar dist demo demo-spark quick quick-types quick-tests test ranges nightly check format lock address bench defects exhaustion exits power races soak hooks
+.PHONY: help jar dist demo demo-spark quick quick-types quick-tests test ranges nightly check docs format lock address bench defects exhaustion exits power races soak hooks
 
 help:  ## list the tasks
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile
@@ -59,6 +59,9 @@ hooks:  ## let git check the messages of your commits (bin/hooks)
 
 check:  ## what CI runs
 	@.ci/run
+
+docs:  ## build the site into build/site, strictly; look: python -m http.server -d build/site
+	@bin/uv run --locked --only-group docs python -m pages
 
 format:  ## rewrite the sources in the house format
 	@bin/uv run --locked ruff check --fix --exit-zero

@@ -43,8 +43,8 @@ def blocks_of(page: str) -> list[Block]:
 
 
 PAGES = (
-    *("docs/guide.md", "docs/mvcc.md", "docs/search.md", "docs/sql.md", "docs/dbapi.md"),
-    "docs/asyncio.md",
+    *("docs/index.md", "docs/guide.md", "docs/mvcc.md", "docs/search.md", "docs/sql.md"),
+    *("docs/dbapi.md", "docs/asyncio.md"),
 )
 
 

@@ -60,7 +60,10 @@ DATETIME = TypeObject("DATETIME", ("date", "time", "duration", "interval"))
 ROWID = TypeObject("ROWID", ("rowid",))
 """No column is one: rows are known by their keys."""
 
-Date, Time, Timestamp, Binary = dt.date, dt.time, dt.datetime, bytes
+Date = dt.date
+Time = dt.time
+Timestamp = dt.datetime
+Binary = bytes
 
 
 def DateFromTicks(ticks: float) -> dt.date:  # noqa: N802 - these are PEP 249's names
