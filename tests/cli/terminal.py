@@ -21,7 +21,7 @@ import pyte
 PROMPT = re.compile(r"(\$|[\w.:…-]+( \[[^]]*\])?>) ?")
 LONG = "select count(*) from range(10000000000) a, range(10000000000) b;"
 """A statement that takes years."""
-_BOUND_S = 60
+_BOUND_S = 200
 _READ_S = 0.2
 
 _NOT_KEPT = ("SILTSTONE", "COLUMNS", "LINES")
@@ -58,6 +58,7 @@ class Terminal:
     ) -> None:
         """Start a command, `siltstone`, in a directory; its stdout may go into a file."""
         self.screen = _Screen(width, height)
+        self.cwd = str(cwd)
         self._stream = pyte.ByteStream(self.screen)
         self.raw = b""
         # Processes of pytest-xdist have a width of theirs in COLUMNS.

@@ -50,7 +50,7 @@ def test_what_differs_is_counted_and_shown(orders: Shell) -> None:
 def test_an_undo_shows_what_it_would_do_and_asks(orders: Shell) -> None:
     assert orders.json("undo", "orders", "--to", "2", "--dry-run") == {"table": "orders", "rows": 1}
     assert "0 rows were added, 1 removed, 0 changed" in orders.err
-    assert "id=1  _old={'total': 1.0}" in orders.err
+    assert 'id=1  _old={"total":1.0}' in orders.err
     assert orders("undo", "orders", "--to", "2") == Exit.USAGE
     assert "Put back 1 rows of the table 'orders'?" in orders.err
     assert orders.json("log", "--limit", "1")[0]["seq"] == 3  # type: ignore[index]
