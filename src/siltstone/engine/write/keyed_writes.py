@@ -22,7 +22,7 @@ from siltstone.engine.catalog.table_schema import TableSchema
 from siltstone.engine.commit.write_set import AdvancePart, AttachPart, BatchPart, Part, RowPart
 from siltstone.engine.filter.filters import compares_columns
 from siltstone.engine.levels.chunk import Chunk, rows_kept
-from siltstone.engine.levels.memtable import Newest, append_batch, newest_versions
+from siltstone.engine.levels.memtable import Contents, Newest, append_batch, newest_versions
 from siltstone.engine.levels.own_rows import OWN_SEQ, OwnRows
 from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.recover.replay import batch_fields
@@ -97,14 +97,15 @@ class KeyedWrites:
         return [RowPart(self.table, self.incarnation, table_schema, upserts, keys, deletes)]
 
     def _many(self, table_schema: TableSchema) -> list[Part]:
-        newest = newest_versions(self.own.whole())
-        only = _only_batch(newest, table_schema)
+        own = self.own.whole()
+        only = _only_batch(own.contents, table_schema)
         if only is not None:
             batch, codes = only.batch, only.codes
             made = batch.serialize()
             return [
                 BatchPart(self.table, self.incarnation, table_schema, batch, codes, UPSERT, made)
             ]
+        newest = newest_versions(own)
         return [
             batch_part(self.table, self.incarnation, table_schema, _joined(batches), op)
             for op, batches in _batches(newest, table_schema)
@@ -132,14 +133,18 @@ def _batches(
             yield op, (each.cast(fields) if op == DELETE else each for each in found)  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def _only_batch(newest: Newest, table_schema: TableSchema) -> Chunk | None:
-    """Return the only rows that were written, if each has a key of its own: most large writes."""
-    if len(newest.chunks) != 1:
+def _only_batch(own: Contents, table_schema: TableSchema) -> Chunk | None:
+    """Return the only rows that were written, if each has a key of its own: most large writes.
+
+    Of rows whose codes all differ nothing is sought: they are the newest of their keys.
+    """
+    if own.tail.rows or len(own.chunks) != 1 or len(own.runs) != 1:
         return None
-    (chunk,) = newest.chunks
-    is_whole = len(newest.ordinals) == len(chunk.codes) and bool(newest.is_live.all())
+    (chunk,), (run,) = own.chunks, own.runs
+    differ = bool((run.codes[1:] > run.codes[:-1]).all())
     same = chunk.batch.schema.equals(table_schema.arrow, check_metadata=True)
-    return chunk if is_whole and same and chunk.table_schema.id == table_schema.id else None
+    is_whole = differ and same and bool((chunk.ops == UPSERT).all())
+    return chunk if is_whole and chunk.table_schema.id == table_schema.id else None
 
 
 class Deletion(NamedTuple):

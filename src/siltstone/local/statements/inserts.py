@@ -24,7 +24,6 @@ from siltstone.local.statements.exact import carried, refuse_cut
 from siltstone.local.statements.fitted import fitted
 from siltstone.local.statements.keys import (
     among,
-    distinct,
     first_of_each,
     first_twice,
     keys_of,
@@ -268,12 +267,12 @@ class _Inserting:
             if name not in self.names:
                 raise SchemaMismatchError(f"the statement gives no value of {name!r}, of the key")
         refuse_nulls(self.rows, self.fields)
-        keys = keys_of(self.rows, self.table.primary_key, self.fields)
         if self.statement.on_conflict is not OnConflict.NOTHING:
             self.run.check_returned(self.statement, self.fields)
         if self.statement.on_conflict is OnConflict.REPLACE:
-            _write(self.table, self.statement, self.rows, self.names)
-            return self._by_key(distinct(keys), self.rows)
+            count = _write(self.table, self.statement, self.rows, self.names)
+            return self._by_key(count, self.rows)  # each key counts once
+        keys = keys_of(self.rows, self.table.primary_key, self.fields)
         existing = self.table.get_many(keys)
         if self.statement.on_conflict is OnConflict.NOTHING:
             first = first_of_each(keys)
