@@ -234,8 +234,13 @@ def test_a_client_works_through_nginx_with_tls(tmp_path: Path) -> None:
         text = FILES["/etc/nginx/nginx.conf"].replace("127.0.0.1:2333", f"127.0.0.1:{service.port}")
         text = text.replace("/etc/siltstone/cert.pem", str(certificate)).replace("2443", str(port))
         text = text.replace("/etc/siltstone/key.pem", str(key))
-        (tmp_path / "nginx.conf").write_text(f"daemon off;\npid {tmp_path}/pid;\n{text}")
-        with subprocess.Popen(["nginx", "-c", tmp_path / "nginx.conf", "-p", tmp_path]) as proxy:
+        (tmp_path / "nginx.conf").write_text(f"pid {tmp_path}/pid;\n{text}")
+        # Its modules are named from the prefix on, so that stays the system's.
+        log = f"daemon off; error_log {tmp_path}/log;"
+        command = ["nginx", "-c", str(tmp_path / "nginx.conf"), "-g", log]
+        subprocess.run([*command, "-t"], check=True, capture_output=True)
+        (tmp_path / "pid").unlink(missing_ok=True)  # the trial made one
+        with subprocess.Popen(command) as proxy:
             try:
                 while not (tmp_path / "pid").exists():
                     assert proxy.poll() is None

@@ -31,6 +31,22 @@ class Service(Protocol):
     url: str
     advertised: str
 
+    def reload(self, tokens: Iterable[Any]) -> None:
+        """Know these access tokens alone, and read the certificate again, or change nothing.
+
+        The next request of each client needs a token that is known; what a client without one has
+        open is rolled back, at the latest after a minute. New connections see the new
+        certificate. Connections, transactions and answers go on.
+
+        Args:
+            tokens: As those of `Store.serve`.
+
+        Raises:
+            RequestError: There is none, and the server asks for one.
+            UnavailableError: The certificate cannot be read, or its key does not belong to it.
+        """
+        ...
+
     def close(self) -> None:
         """Answer the requests that have begun, roll back open transactions, and stop."""
         ...

@@ -1,6 +1,7 @@
 """Systemd: what a service tells the process that started it, by datagrams of text (sd_notify(3)).
 
-    READY=1       the server answers
+    READY=1       the server answers; after RELOADING=1: with what it read, or with the old
+    RELOADING=1   it reads again what an operator changed, since MONOTONIC_USEC
     WATCHDOG=1    the store answered, twice in each $WATCHDOG_USEC
     STOPPING=1    requests that run are answered, then the store is closed
 
@@ -14,6 +15,7 @@ import contextlib
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable, Generator, Mapping
 
 from siltstone.process import threads
@@ -23,7 +25,7 @@ SEND_TIMEOUT_S = 1.0
 
 
 class Systemd:
-    """See the module. `ready` and `stopping` are called by one thread, `watching` makes another."""
+    """See the module. One thread calls all but `watching`, which makes another."""
 
     def __init__(self, environ: Mapping[str, str], warn: Callable[[str], object]) -> None:
         """Read where to send what, and how often.
@@ -47,6 +49,10 @@ class Systemd:
     def ready(self, status: str) -> None:
         """Say that the service answers; `status` is one line, for `systemctl status`."""
         self._send(f"READY=1\nSTATUS={status}")
+
+    def reloading(self) -> None:
+        """Say that it begins to reload; `ready` says that it is over."""
+        self._send(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
     def stopping(self) -> None:
         """Say that it ends."""

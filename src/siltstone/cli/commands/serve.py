@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import stat
 import sys
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from siltstone.cli.arguments import LocalDb
-from siltstone.cli.exits import UsageError
+from siltstone.cli.exits import UsageError, in_one_line
 from siltstone.cli.sessions import note, opened, path_of
 from siltstone.errors import RequestError, SiltstoneError
 from siltstone.telemetry.log_output import LogForm, LogLevel, log_to
@@ -58,6 +56,7 @@ AccessLog = Annotated[
 ]
 Key = Annotated[Path | None, typer.Option(help="TLS: the private key, PEM.")]
 _STDERR = 2
+_log = NoticeLog("siltstone.serve")
 
 
 def serve(
@@ -79,17 +78,18 @@ def serve(
     The server reads access tokens from the file and from $SILTSTONE_SERVER_TOKENS. Without access
     tokens it listens only on loopback addresses, and every user of this machine may do everything.
 
-    As a service of systemd (Type=notify) it says when it answers and when it ends, and that it
-    lives, while the store answers.
+    At SIGHUP it reads the file of access tokens and the certificate again; if they are not as they
+    should be, it says so and goes on with the old ones.
+
+    As a service of systemd (Type=notify, or notify-reload) it says when it answers, reloads and ends, and that
+    it lives, while the store answers.
     """
+    from siltstone.cli.signals import Signals
     from siltstone.cli.systemd import Systemd
     from siltstone.server.rest.tokens import tokens_from
 
     path_of(db, "serve")
-    say = NoticeLog("siltstone.serve").info
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    say, signals = _log.info, Signals()
     found = tokens_from(tokens, os.environ)
     systemd = Systemd(os.environ, say)
     options = {"force": True} if force else {}  # else as siltstone.toml says
@@ -109,13 +109,30 @@ def serve(
         print(service.url, flush=True)
         count = len(found) or "no"
         say(f"serving {store.path} with {count} access tokens; stop with Ctrl-C or SIGTERM")
-        systemd.ready(f"serving {store.path} at {service.url}")
+        status = f"serving {store.path} at {service.url}"
+        systemd.ready(status)
         with contextlib.closing(service):  # before the store: running requests are still answered
             with systemd.watching(lambda: answers(store, service)):
-                stop.wait()
+                for _ in signals.reloads():
+                    systemd.reloading()
+                    systemd.ready(status + _reload(service, tokens))
             systemd.stopping()
             say("finishing running requests, rolling back open transactions")
         store.close(upkeep=False)  # who stops a service does not wait for what is not urgent
+
+
+def _reload(service: Service, tokens: Path | None) -> str:
+    """Read again what may change while a server runs; return what its status has to add."""
+    from siltstone.server.rest.tokens import tokens_from
+
+    try:
+        found = tokens_from(tokens, os.environ)
+        service.reload(found)
+    except SiltstoneError as error:
+        _log.warning("reload refused, access tokens and certificate stay: %s", in_one_line(error))
+        return "; the last reload was refused"
+    _log.info("reloaded: %s access tokens, and the certificate if there is one", len(found) or "no")
+    return ""
 
 
 def answers(store: Store, service: Service) -> bool:

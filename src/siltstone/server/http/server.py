@@ -17,13 +17,13 @@ import threading
 import weakref
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any, Protocol, cast
 
 import uvicorn
 
 from siltstone.errors import UnavailableError
 from siltstone.process import threads
+from siltstone.server.http.certificate import Certificate
 from siltstone.server.http.handover import HandOver
 from siltstone.server.http.policy import ListenerPolicy
 from siltstone.server.http.router import Router
@@ -64,8 +64,7 @@ class HttpServer:
         connection: Callable[[HandOver], Callable[..., asyncio.Protocol]],
         reservations: SpentIds,
         at_end: Callable[[], object],
-        certificate: Path | None = None,
-        key: Path | None = None,
+        certificate: Certificate | None = None,
     ) -> None:
         """Begin to serve `router` on a socket that listens: `address` answers on return.
 
@@ -77,8 +76,8 @@ class HttpServer:
             at_end: Called when the server is closed, perhaps more than once.
 
         Raises:
-            UnavailableError: The certificate cannot be read, the system gives no thread, or it did
-                not begin in time: it is closed.
+            UnavailableError: The system gives no thread, or it did not begin in time: it is
+                closed.
         """
         self._router, self._listener, self._executor = router, listener, executor
         self._sessions = (sessions, *others)
@@ -99,14 +98,10 @@ class HttpServer:
             date_header=False,
             timeout_keep_alive=_FOREVER_S,
             timeout_graceful_shutdown=2,
-            ssl_certfile=certificate,
-            ssl_keyfile=key,
         )
         try:
-            try:
-                config.load()
-            except (OSError, ValueError) as error:
-                raise UnavailableError(f"cannot set up TLS: {error}") from error
+            config.load()
+            config.ssl = certificate.listening if certificate else None
             self.thread = ServerThread(config, listener, policy, self._handover, self._sweep)
             self.thread.start(address)
         except BaseException:  # interrupted, too

@@ -10,7 +10,7 @@ import ipaddress
 from collections.abc import Iterable, Mapping
 from urllib.parse import urlsplit
 
-from siltstone.errors import AccessError
+from siltstone.errors import AccessError, RequestError
 from siltstone.server.http.request import HttpRequest
 from siltstone.server.http.route import Route
 from siltstone.server.rest.tokens import ANONYMOUS, LOCAL, AccessToken, Principal, digest_of
@@ -31,6 +31,8 @@ class Gate:
 
     A browser on this machine may show a page of another site, which asks from here, too. Then the
     `Host` or the `Origin` is the other site (DNS rebinding): both must be this machine.
+
+    Any thread: other tokens are one assignment.
     """
 
     def __init__(self, tokens: Iterable[AccessToken], *, hosts: Iterable[str] = ()) -> None:
@@ -41,6 +43,17 @@ class Gate:
     def is_open(self) -> bool:
         """Whether clients need no token."""
         return not self._tokens
+
+    def take(self, tokens: Iterable[AccessToken]) -> None:
+        """Know these tokens, and no others, from the next request on.
+
+        Raises:
+            RequestError: There are none, which would open a server that asked for one.
+        """
+        taken = tuple(tokens)
+        if self._tokens and not taken:
+            raise RequestError("a server that asks for tokens goes on with one at least")
+        self._tokens = taken
 
     def admit(self, request: HttpRequest, route: Route) -> Principal:
         """Return the client that sent a request, if it has the role of the route.

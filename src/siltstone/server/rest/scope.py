@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -297,6 +298,13 @@ class RequestScope:
             if home is None:
                 home = self._homes[principal.name] = self.sessions.open()
             return home
+
+    def keep_homes(self, names: AbstractSet[str]) -> None:
+        """Roll back what clients have open that are not among these: they are not known now."""
+        with self._lock:
+            gone = [self._homes.pop(name) for name in self._homes.keys() - names]
+        for home in gone:
+            self.sessions.close(home)
 
     def _using(self, key: str, principal: Principal) -> AbstractContextManager[Held]:
         return _foreseen(key, self.sessions.using(key, self._home(principal)))

@@ -14,6 +14,7 @@ import secrets
 import socket
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -27,6 +28,7 @@ from siltstone.open.parts import Parts
 from siltstone.server.console import console_routes
 from siltstone.server.http.access_log import AccessLog
 from siltstone.server.http.arrivals import Arrivals
+from siltstone.server.http.certificate import Certificate
 from siltstone.server.http.connections import HttpConnection
 from siltstone.server.http.lane import Lane
 from siltstone.server.http.pipeline import Pipeline, Watchers
@@ -42,7 +44,7 @@ from siltstone.server.rest.limits import Limits
 from siltstone.server.rest.native.jobs import JobRoutes
 from siltstone.server.rest.routes import routes_of
 from siltstone.server.rest.scope import RequestScope
-from siltstone.server.rest.tokens import AccessToken
+from siltstone.server.rest.tokens import LOCAL, AccessToken
 from siltstone.server.rest.wire import RestWire
 from siltstone.server.rpc.routes import rpc_use
 from siltstone.server.rpc.server import rpc_policy
@@ -83,8 +85,9 @@ class RestServer:
         """
         limits = limits or Limits()
         count_of("port", port, 0, PORT_MAX)
-        gate = Gate(tokens, hosts=allowed_hosts)
+        self._gate = gate = Gate(tokens, hosts=allowed_hosts)
         _check(host, certificate, key, gate)
+        self._certificate = Certificate(certificate, key) if certificate else None
         if advertise is not None:
             server_at(advertise)
         served = Served(db, parts)
@@ -97,14 +100,14 @@ class RestServer:
         )
         self.sessions = sessions_of()
         self.joined_sessions = sessions_of(connections_max=limits.connections_max)
-        executor = ThreadPoolExecutor(limits.threads, "siltstone-rest")
+        self._executor = executor = ThreadPoolExecutor(limits.threads, "siltstone-rest")
         access = AccessLog() if flag_of("access_log", access_log) else None
         watchers = Watchers(access, parts.core.works.spans)
         self.pipeline = Pipeline(RestWire(gate), rest_policy(limits), executor, watchers=watchers)
         self.joined = _joined(served, self.joined_sessions, gate, limits, executor, watchers)
         self.joined.counters.reads = self.pipeline.counters.reads  # the metrics have both
         self.jobs = JobRoutes(db, limits)
-        scope = RequestScope(served, self.sessions, limits)
+        self._scope = scope = RequestScope(served, self.sessions, limits)
         sources = Sources(
             served,
             (self.sessions, self.joined_sessions),
@@ -157,9 +160,20 @@ class RestServer:
             ),
             reservations=parts.reservations,
             at_end=self.jobs.close,
-            certificate=certificate,
-            key=key,
+            certificate=self._certificate,
         )
+
+    def reload(self, tokens: Iterable[AccessToken]) -> None:
+        """See `api.serving.Service.reload`."""
+        certificate = self._certificate
+        context = certificate.read() if certificate else None
+        known = tuple(tokens)
+        self._gate.take(known)
+        if certificate and context:
+            certificate.show(context)
+        names = {LOCAL.name, *(token.principal.name for token in known)}
+        with suppress(RuntimeError):  # closed: nothing is open
+            self._executor.submit(self._scope.keep_homes, names)  # it waits for calls that run
 
     def close(self) -> None:
         """Stop: requests inside are answered, open transactions rolled back. Again: nothing."""

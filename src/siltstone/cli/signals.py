@@ -1,0 +1,52 @@
+"""Signals: what an operator tells a service that runs.
+
+    SIGTERM, SIGINT   it ends
+    SIGHUP            it reads again what it may read again; but if its terminal has gone, it ends
+
+A terminal that closes sends SIGHUP, and a server should not live on where nobody sees it; one that
+was started by `nohup` does. Each signal writes its number into a pipe, whichever thread gets it: a
+wait for a lock may begin just after the signal that is to end it, and then go on for ever.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+
+_ENDS = frozenset((signal.SIGTERM, signal.SIGINT))
+_READ_BYTES = 4096
+_TERMINAL = "/dev/tty"
+
+
+class Signals:
+    """See the module. The main thread makes it, and waits."""
+
+    def __init__(self) -> None:
+        """Take the signals from now on, those of before `reloads` is called, too."""
+        is_detached = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        self._ends_with_terminal = not is_detached and _has_terminal()
+        self._told, told = os.pipe()
+        os.set_blocking(told, False)
+        signal.set_wakeup_fd(told, warn_on_full_buffer=False)  # full: it will be awake
+        for number in (*_ENDS, signal.SIGHUP):
+            signal.signal(number, lambda *_: None)
+
+    def reloads(self) -> Iterator[None]:
+        """Yield each time that a reload is asked for, until the end is; several may be one."""
+        while True:
+            numbers = set(os.read(self._told, _READ_BYTES))
+            if numbers & _ENDS:
+                return
+            if signal.SIGHUP in numbers:
+                if self._ends_with_terminal and not _has_terminal():
+                    return
+                yield
+
+
+def _has_terminal() -> bool:
+    try:
+        os.close(os.open(_TERMINAL, os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True
