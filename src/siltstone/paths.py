@@ -62,9 +62,16 @@ def key_of(path: Path) -> str:
 
 
 _ONLY_READ = (
-    ": one in a bucket is only read, connect(url, read_only=True); to write, open the path of"
-    " the store with mirror=URL"
+    "a store in a bucket is only read, connect(url, read_only=True); to write, open the path with"
+    " mirror=URL"
 )
+
+
+def only_read(root: Path) -> str:
+    """Return why a store that was opened to be read is not written."""
+    if isinstance(root, Place):
+        return f"{root} is no path: {_ONLY_READ}"
+    return "this store was opened read-only; open it without read_only=True"
 
 
 def root_of(path: str | os.PathLike[str], *, only_reads: bool = False) -> Path:
@@ -79,7 +86,7 @@ def root_of(path: str | os.PathLike[str], *, only_reads: bool = False) -> Path:
     if is_bucket_url(path) or isinstance(path, Place):
         url = BucketUrl.of(str(path))
         if not only_reads:
-            raise _refusal(str(url), _ONLY_READ)
+            raise RequestError(only_read(Place(str(url))))
         return Place(str(url))
     text = _text_of(path)
     try:

@@ -1,4 +1,4 @@
-"""Commands that read a store take the URL of its mirror, and those that write refuse it."""
+"""Commands read at a URL what the store has; which take one is in `test_doors`."""
 
 from __future__ import annotations
 
@@ -29,26 +29,6 @@ def test_commands_that_read_take_a_url(shell: Shell, shop: Mirrored) -> None:
     assert shell("verify") == 0, shell.err
     assert shell("scan", "keyed", "--tag", "first", "--ndjson") == 0
     assert len(shell.out.splitlines()) == len(shop.at[shop.tagged]["keyed"])
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        ("merge",),
-        ("optimize",),
-        ("vacuum",),
-        ("maintain",),
-        ("repair",),
-        ("init",),
-        ("create", "t", "-c", "id:int64"),
-        ("delete", "keyed", "1", "--yes"),
-        ("backup", "copies"),
-    ],
-    ids=" ".join,
-)
-def test_commands_that_write_refuse_a_url(shell: Shell, command: tuple[str, ...]) -> None:
-    assert shell(*command) == Exit.USAGE, shell.err
-    assert "is only read, connect(url, read_only=True)" in shell.err
 
 
 def test_a_url_without_a_mirror_is_told(shell: Shell, shop: Mirrored) -> None:

@@ -100,7 +100,8 @@ _Uri = Annotated[
     typer.Option(
         "--db",
         "-d",
-        help="The store: a directory, a file:// URL, or the http:// URL of a server."
+        help="The store: a directory, a file:// URL, or the http:// URL of a server; to read, also"
+        " the URL of its mirror: s3://, gs:// or az://."
         " Default: the variable SILTSTONE_URI.",
     ),
 ]

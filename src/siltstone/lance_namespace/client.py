@@ -36,6 +36,7 @@ from siltstone.lance_versions.fresh import KEYED
 from siltstone.lance_versions.turns import Turns
 from siltstone.local.store import LocalStore
 from siltstone.operations import Effect
+from siltstone.paths import Place, only_read
 from siltstone.process.context_exits import close_on_exit, commit_on_exit
 
 Answer = dict[str, Any]
@@ -146,7 +147,7 @@ class SiltstoneNamespace(_ScopedNamespace):
 
         Raises:
             RequestError: No open store, or one whose files are not on this machine; another
-                `keyed`.
+                `keyed`, or "fresh" of a store in a bucket, where nothing can be made.
             UnavailableError: The owner of a joined store is gone.
         """
         if keyed not in KEYED:
@@ -156,6 +157,10 @@ class SiltstoneNamespace(_ScopedNamespace):
             # Whether the files are here, and the owner can do it.
             answers("namespace_exists", {}, None)
         elif isinstance(db, LocalStore):
+            if keyed != "merged" and isinstance(db.path, Place):
+                raise RequestError(
+                    f"a {keyed} version is a file that is made: {only_read(db.path)}"
+                )
             answers = partial(answer, scopes.LiveScope(db, Turns(), is_fresh=keyed == "fresh"))
         else:
             raise RequestError(

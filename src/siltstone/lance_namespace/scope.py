@@ -256,7 +256,7 @@ class SnapshotScope:
 
 
 def location_of(scope: Scope, folder: str) -> str:
-    """Return where a table lies, as every operation says it: an absolute path."""
+    """Return where a table lies, as every operation says it: an absolute path, or a URL."""
     return str(scope.root / folder)
 
 

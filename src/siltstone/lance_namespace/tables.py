@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from siltstone.bucket_url import is_bucket_url
 from siltstone.engine.catalog.table_schema import TableSchema
 from siltstone.errors import RequestError, TableNotFoundError, UnavailableError
 from siltstone.lance_namespace.namespaces import in_namespace, require_namespace
@@ -101,7 +102,7 @@ def describe_table(
     )
     if asked.with_table_uri:
         _name_newest(scope, seen)
-        answer.table_uri = Path(location).as_uri()
+        answer.table_uri = location if is_bucket_url(location) else Path(location).as_uri()
     if asked.load_detailed_metadata:
         answer.schema = schema_json(schema.shown)
     if asked.load_detailed_metadata or asked.version is not None:

@@ -14,6 +14,7 @@ from siltstone.lance_namespace.specification.pages import most_of
 from siltstone.lance_versions.errors import InvalidTableStateError, VersionNotFoundError
 from siltstone.lance_versions.table_versions import TableVersions
 from siltstone.lance_versions.version_statements import VersionStatements
+from siltstone.paths import Place, key_of
 from siltstone.storage.tables.values import OtherLineError, StagedVersion
 
 
@@ -180,7 +181,7 @@ def described(scope: Scope, version: Version) -> bodies.TableVersionAnswer:
     manifest = scope.root / version.pin.path
     return bodies.TableVersionAnswer(
         version=version.pin.version,
-        manifest_path=str(manifest).removeprefix("/"),
+        manifest_path=key_of(manifest),
         manifest_size=version.pin.size,
         e_tag=f'"{version.pin.xxh3}"',
         metadata={"siltstone.seq": str(version.seq)} if version.seq else {},
@@ -189,7 +190,12 @@ def described(scope: Scope, version: Version) -> bodies.TableVersionAnswer:
 
 
 def _written(manifest: Path) -> int | None:
-    """Return when a manifest was written, which LanceDB wants to know of every version."""
+    """Return when a manifest was written, which LanceDB wants to know of every version.
+
+    In a bucket that is when it was mirrored, which takes a request for each: it is not said.
+    """
+    if isinstance(manifest, Place):
+        return None
     try:
         return int(manifest.stat().st_mtime * 1e3)
     except OSError:  # a version that is listed exists; its time alone is no reason to fail

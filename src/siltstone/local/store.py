@@ -57,7 +57,7 @@ from siltstone.open.owner import own_store
 from siltstone.open.parts import Owner, follow_store
 from siltstone.open.shared import Opened, read, share
 from siltstone.options import Options, seconds_of
-from siltstone.paths import root_of
+from siltstone.paths import Place, root_of
 from siltstone.process.retry import Retry
 from siltstone.process.turns import WAIT_S, TableTurn, TableTurns, check_names
 from siltstone.query.scan.scan_plan import ROWS_MAX
@@ -256,6 +256,8 @@ class LocalStore(Store):
         primary_key: str | Sequence[str] = (),
         missing: Missing = "refuse",
     ) -> StageTask:
+        if isinstance(self.path, Place):
+            self._core.writer()  # refuses: a reader of a directory may stage files there
         return begin(
             self._core, table, op, order_by,
             schema=schema, primary_key=primary_key, missing=missing,

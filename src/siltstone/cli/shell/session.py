@@ -39,7 +39,7 @@ from siltstone.joined.remote import is_write
 from siltstone.local.snapshot import sql_with
 from siltstone.local.store import LocalStore
 from siltstone.local.transaction import LocalTransaction
-from siltstone.paths import root_of
+from siltstone.paths import only_read, root_of
 from siltstone.store import connect, own_or_join
 
 if TYPE_CHECKING:
@@ -176,7 +176,8 @@ class ShellSession:
                 f"the shell reads {self.moment()}, and a write is of now: .now goes back there"
             )
         if self.read_only:
-            raise ReadOnlyError("the store is open to be read alone: the shell writes nothing")
+            why = "the store is open to be read alone: the shell writes nothing"
+            raise ReadOnlyError(only_read(self.store().path) if is_in_bucket(self._db) else why)
 
     # transactions
 

@@ -32,6 +32,7 @@ from siltstone.errors import (
     UnavailableError,
 )
 from siltstone.options import Options, SqlBounds
+from siltstone.paths import only_read
 from siltstone.process import threads
 from siltstone.process.latency import Latency
 from siltstone.process.spares import Spares
@@ -175,7 +176,7 @@ class Core:
         """Return the committer; a read-only store has none."""
         if self.committer is None or self.refusal is not None:
             self.check()
-            raise ReadOnlyError("this store was opened read-only; open it without read_only=True")
+            raise ReadOnlyError(only_read(self.root))
         return self.committer
 
     def ships(self) -> Ships:

@@ -1,7 +1,7 @@
 """Settings: the catalogs of a Spark session, each a store by a name of the caller's.
 
 spark.sql.catalog.shop        the class
-spark.sql.catalog.shop.uri    the path of the store, or the URL of its server
+spark.sql.catalog.shop.uri    the path of the store, its URL in a bucket, or the URL of its server
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def settings_of(stores: Stores) -> dict[str, str]:
 
 def _uri_of(store: str | os.PathLike[str] | Store) -> str:
     path = places.path_of(store)
-    require_store(root_of(path))
+    require_store(root_of(path, only_reads=True))
     return str(store) if is_url(store) else path
 
 
@@ -100,7 +100,7 @@ def catalog_of(spark: SparkSession, path: str) -> str | None:
     None: it is a client of Spark Connect, whose server has none; or there is no jar.
     """
     for name, uri in _catalogs(spark):
-        if not is_url(uri) and str(root_of(uri)) == path:
+        if not is_url(uri) and str(root_of(uri, only_reads=True)) == path:
             if _is_classic(spark):
                 _bring_jar(spark)
             return name

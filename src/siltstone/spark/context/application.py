@@ -36,6 +36,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
+from siltstone.bucket_url import is_bucket_url
 from siltstone.errors import BusyError, SiltstoneError, UnavailableError
 
 # Where the blocks of this Spark application lie: a folder of a fresh name for each, known to all
@@ -250,8 +251,9 @@ def _key(spark: SparkSession) -> str:
 
 
 def store_of(root: str | os.PathLike[str], store_id: str) -> str:
-    """Return the identity of a store: id and path; a copy has the same id."""
-    return f"{store_id} {os.path.realpath(root)}"
+    """Return the identity of a store: id and path, or URL; a copy has the same id."""
+    place = str(root)
+    return f"{store_id} {place if is_bucket_url(place) else os.path.realpath(place)}"
 
 
 def _store(known: _Known, key: str) -> _Store:

@@ -21,13 +21,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from siltstone.bucket_url import is_bucket_url
 from siltstone.local.store import LocalStore
 from siltstone.store import connect
 
 IDLE_S = 30.0
 STORES_MAX = 8
 
-_Place = tuple[str, int, int]
+Place = tuple[str, int, int]
 
 
 @dataclass(slots=True, eq=False)
@@ -35,7 +36,7 @@ class _Kept:
     """An open store; `place` tells it from another one that was made at its path later."""
 
     store: LocalStore
-    place: _Place
+    place: Place
     users: int = 0
     since_s: float = 0.0  # idle since
 
@@ -82,7 +83,7 @@ def close_idle(idle_s: float = IDLE_S) -> None:
 
 
 def _taken(path: str) -> _Kept | None:
-    place = _place(path)
+    place = place_of(path)
     with _lock:
         for each in _kept:
             if each.place == place:
@@ -94,7 +95,7 @@ def _taken(path: str) -> _Kept | None:
 def _opened(path: str) -> _Kept:
     store = connect(path, read_only=True)
     assert isinstance(store, LocalStore)
-    place = _place(path)
+    place = place_of(path)
     assert place is not None
     opened = _Kept(store, place, users=1)
     with _lock:
@@ -102,11 +103,14 @@ def _opened(path: str) -> _Kept:
     return opened
 
 
-def _place(path: str) -> _Place | None:
+def place_of(path: str) -> Place | None:
     """Return what tells the store at `path` from all others; None: there is none.
 
-    With the path, because executors get it, and may see no other one to the same directory.
+    With the path, because executors get it, and may see no other one to the same directory. A URL
+    of a bucket has one store (ADR 119).
     """
+    if is_bucket_url(path):
+        return path, 0, 0
     try:
         found = (Path(path) / "manifest").stat()
     except OSError:

@@ -1,7 +1,8 @@
-"""Stores: a store for the processes of Spark, by its path or by the URL of its server.
+"""Stores: a store for the processes of Spark, by its path, its URL in a bucket, or its server.
 
 Rows never go through a server: executors read and write the files, under a path that all see. The
-server at a URL tells the path, and commits; only the driver's machine calls it.
+server at a URL tells the path, and commits; only the driver's machine calls it. A store in a bucket
+is read there by each process, with the credentials of its environment, and never written (ADR 126).
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ Uri = str | os.PathLike[str]
 def path_of(place: Uri | Store) -> str:
     """Return the path of a store, given by path, as an open store, or by the URL of its server.
 
+    Of a store in a bucket it is the URL.
+
     Raises:
         RequestError: The path is invalid, or this machine does not see the server's directory.
         UnavailableError: No server answers at the URL.
@@ -34,7 +37,7 @@ def path_of(place: Uri | Store) -> str:
     if not isinstance(place, str | os.PathLike):
         return str(place.path)
     if not is_url(place):
-        return str(root_of(place))
+        return str(root_of(place, only_reads=True))
     with owner(place) as db:
         return path_of(db)
 
@@ -50,6 +53,17 @@ def reader(uri: Uri | Store) -> LocalStore:
     return found
 
 
+def planner(uri: Uri | Store) -> LocalStore:
+    """Return the store read-only, to plan a write.
+
+    Raises:
+        RequestError, UnavailableError: As `reader`, or it is in a bucket, which is only read.
+    """
+    path = path_of(uri)
+    root_of(path)
+    return reader(path)
+
+
 def owner(uri: Uri, *, force: bool = False) -> Store:
     """Return the store to commit through: the server at a URL, the owner, or this process as owner.
 
@@ -61,7 +75,7 @@ def owner(uri: Uri, *, force: bool = False) -> Store:
 
     Raises:
         RequestError: There is no store, also if it was taken away since the rows were staged: a
-            commit makes none.
+            commit makes none. Or it is in a bucket, which is only read.
         OwnedError: The owner does not serve: call `serve_local()` there, or see what it lacks.
     """
     if is_url(uri):

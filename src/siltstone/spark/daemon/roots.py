@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from siltstone.bucket_url import BucketUrl, is_bucket_url
 from siltstone.errors import RequestError
 from siltstone.joined.targets import is_url
 from siltstone.spark.context import stores
@@ -19,7 +20,7 @@ ROOTS = "spark.siltstone.roots"
 
 @dataclass(frozen=True, slots=True)
 class Roots:
-    """Folders below which the stores of catalogs lie, and URLs of servers; none: anywhere."""
+    """Folders and URLs of buckets below which stores lie, and URLs of servers; none: anywhere."""
 
     allowed: Sequence[str] = ()
 
@@ -41,5 +42,11 @@ class Roots:
 def _is_below(uri: str, root: str) -> bool:
     if is_url(uri) or is_url(root):
         return uri.rstrip("/") == root.rstrip("/")
+    if is_bucket_url(uri) or is_bucket_url(root):
+        return is_bucket_url(uri) and is_bucket_url(root) and _is_below_url(uri, root)
     # Where links lead: else a link below a root would lead anywhere.
     return Path(uri).resolve().is_relative_to(Path(root).resolve())
+
+
+def _is_below_url(uri: str, root: str) -> bool:
+    return f"{BucketUrl.of(uri)}/".startswith(f"{BucketUrl.of(root)}/")

@@ -18,7 +18,6 @@ import threading
 from collections.abc import Callable, Generator
 from contextlib import closing
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, get_args
 
 import msgspec
@@ -28,7 +27,7 @@ from pyspark.sql.types import StructType
 from siltstone.errors import RequestError, SiltstoneError
 from siltstone.spark.context import schemas, stores
 from siltstone.spark.context.application import store_of
-from siltstone.spark.context.kept_stores import kept
+from siltstone.spark.context.kept_stores import kept, place_of
 from siltstone.spark.daemon import definitions, feeds, tables, writing
 from siltstone.spark.daemon.calls import metadata, procedures
 from siltstone.spark.daemon.calls.local_rows import LocalRows
@@ -326,15 +325,14 @@ def is_ours(peer: socket.socket) -> bool:
 
 
 def _require_store(root: str, store: str) -> None:
-    """Check that this machine has the planner's store at its path.
+    """Check that this machine has the planner's store at its path, or its URL.
 
     Raises:
-        UnavailableError: It has none there.
+        UnavailableError: It has none there, or the bucket does not answer.
         RequestError: It has another one.
     """
     require_path(root)
-    place = (Path(root) / "manifest").stat()
-    found = _store_at(root, place.st_dev, place.st_ino)
+    found = _store_at(root, place_of(root))
     if found != store:
         raise RequestError(
             f"{socket.gethostname()} has store {found} at {root}, the query reads store {store}"
@@ -342,7 +340,7 @@ def _require_store(root: str, store: str) -> None:
 
 
 @lru_cache(maxsize=256)
-def _store_at(root: str, _device: int, _file: int) -> str:
+def _store_at(root: str, _place: object) -> str:
     with kept(root) as store:
         return store.store_id
 

@@ -124,7 +124,7 @@ def plan_sink(asked: PlanSink) -> SinkJob:
     given = _without(asked.options, _OF_SINK, "stream of a catalog")
     found = SinkOptions.parse({**given, "uri": asked.uri, "table": asked.table})
     options = replace(found, checkpoint=found.checkpoint or asked.query)
-    with stores.reader(asked.uri) as db:
+    with stores.planner(asked.uri) as db:
         found_id = db[asked.table].id
     require_same(asked.table, asked.id, found_id, "the query started: start it again")
     sink = Sink(
@@ -162,7 +162,7 @@ def _options_of(asked: PlanWrite) -> WriteOptions:
             WriteOptions.parse(given), primary_key=tuple(asked.creates), op=None, creates=True,
             replaces_table=asked.replaces_table,
         )  # fmt: skip
-    with stores.reader(asked.uri) as db:
+    with stores.planner(asked.uri) as db:
         table = db[asked.table]
         require_same(asked.table, asked.id, table.id)
         is_keyed = bool(table.primary_key)

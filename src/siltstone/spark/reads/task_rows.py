@@ -18,6 +18,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from siltstone.bucket_url import is_bucket_url
 from siltstone.errors import UnavailableError
 from siltstone.process import malloc
 from siltstone.spark.context import application, schemas
@@ -124,12 +125,12 @@ def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def require_path(root: str) -> None:
-    """Check that this machine sees the store.
+    """Check that this machine sees the store; all see a bucket, or say why not when they read.
 
     Raises:
         UnavailableError: There is no store at the path, on this machine.
     """
-    if not (Path(root) / "manifest").is_dir():
+    if not is_bucket_url(root) and not (Path(root) / "manifest").is_dir():
         raise UnavailableError(
             f"the executor on {socket.gethostname()} sees no store at {root}; driver and executors"
             " need the same path, on a disk that they share"

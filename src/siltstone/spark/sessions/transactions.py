@@ -129,7 +129,7 @@ class SparkTransaction:
             )
         self._spark = frame.sparkSession
         application = of_session(frame.sparkSession)
-        with stores.reader(self._db) as reader:
+        with stores.planner(self._db) as reader:
             options = WriteOptions(str(reader.path), table, op, order_by, missing, expect_seq)
             piece = plan(reader, options, frame.schema, application, is_overwrite=is_overwrite)
         self._jobs.append(piece.job(()))  # whatever fails, it is discarded
@@ -158,7 +158,7 @@ class SparkTransaction:
             raise SchemaMismatchError(
                 f"changes must have the columns '_seq' and '_op'; got {frame.columns}"
             )
-        with stores.reader(self._db) as reader:
+        with stores.planner(self._db) as reader:
             keys = reader[table].primary_key
         if not keys or not set(keys) <= set(frame.columns):
             raise RequestError(f"{table!r} has the key {keys}, the changes have {frame.columns}")

@@ -13,7 +13,8 @@ reads with or without an owner. For each query it keeps the tag `spark-<reader>`
 Spark has committed: the store keeps all changes from there on, even over a kill, because the
 reader's name is in Spark's log of offsets. The tag lasts as long as the store's retention (an hour
 at least), and the query sets it again while it runs; without new changes, with an empty batch now
-and then. If a query stays away for longer, the next vacuum removes its tag.
+and then. If a query stays away for longer, the next vacuum removes its tag. A store in a bucket
+takes no tag: there changes are kept for as long as its own retention says (ADR 126).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import contextlib
 import datetime as dt
 import time
 import uuid
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 
@@ -37,6 +39,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from siltstone.api.tasks import ChangeTask
+from siltstone.bucket_url import is_bucket_url
 from siltstone.errors import (
     BusyError,
     InDoubtError,
@@ -132,6 +135,27 @@ def seq_at(db: LocalStore, moment: dt.datetime) -> int:
     """Return the seq of the last durable commit at a time or before; see `seq_before`."""
     with db.snapshot(at=moment) as snapshot:
         return min(snapshot.seq, db.durable_seq)
+
+
+def _readable_from(db: LocalStore, table: str, seq: int) -> int:
+    """Return the first seq from `seq` on at which a table can be read.
+
+    A bucket has no record from before its first mirror; if the table was merged before that, what
+    was older is not there.
+    """
+    if _is_readable(db, table, seq):
+        return seq
+    seqs = range(seq, db.durable_seq)
+    return seq + bisect_left(seqs, True, key=lambda each: _is_readable(db, table, each))
+
+
+def _is_readable(db: LocalStore, table: str, seq: int) -> bool:
+    try:
+        with db.snapshot(seq=seq) as snapshot:
+            snapshot[table].scan(limit=0).close()
+    except SnapshotExpiredError:
+        return False
+    return True
 
 
 class ChangeTaskReader(DataSourceStreamReader):
@@ -235,6 +259,10 @@ class FeedReader(ChangeTaskReader, SupportsTriggerAvailableNow):
             self._open = stores.reader(self._options.uri)
         return self._open
 
+    @property
+    def _is_far(self) -> bool:
+        return is_bucket_url(self._options.uri)
+
     # offsets
 
     @one_sentence()
@@ -249,6 +277,7 @@ class FeedReader(ChangeTaskReader, SupportsTriggerAvailableNow):
             seq = start if isinstance(start, int) else db.durable_seq
             if start == "earliest":
                 seq = db.changes_from(self._options.table)
+                seq = _readable_from(db, self._options.table, seq) if self._is_far else seq
             if self._options.start_at is not None:
                 seq = seq_before(db, self._options.start_at)
             if seq > db.durable_seq:
@@ -311,7 +340,7 @@ class FeedReader(ChangeTaskReader, SupportsTriggerAvailableNow):
                 or another table has the name now, with another key or a column of another type.
         """
         begin, until = Offset.parse(start), Offset.parse(end)
-        if until.seq > self._db.durable_seq:
+        if until.seq > self._db.durable_seq and not self._is_far:
             # A reader knows by a mark how far the log is durable. After a power loss the mark may
             # be older than what Spark has logged of it; the owner of the store finds the rest.
             stores.owner(self._options.uri, force=self._options.force).close()
@@ -340,9 +369,10 @@ class FeedReader(ChangeTaskReader, SupportsTriggerAvailableNow):
         return self._tagged_s is None or self._clock_s() - self._tagged_s >= seconds
 
     def _tag(self, offset: Offset) -> None:
-        lasts_s = max(self._db.options.retention_s, TAG_LASTS_S_MIN)
-        with stores.owner(self._options.uri, force=self._options.force) as db:
-            db.tag(TAG_PREFIX + offset.reader, offset.seq, lasts=lasts_s)
+        if not self._is_far:
+            lasts_s = max(self._db.options.retention_s, TAG_LASTS_S_MIN)
+            with stores.owner(self._options.uri, force=self._options.force) as db:
+                db.tag(TAG_PREFIX + offset.reader, offset.seq, lasts=lasts_s)
         self._tagged_s = self._clock_s()
 
     def stop(self) -> None:

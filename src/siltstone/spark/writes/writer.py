@@ -87,7 +87,7 @@ class BatchWriter(DataSourceArrowWriter):
         ):
             raise RequestError("option 'replaceWhere' needs mode 'overwrite', and no other op")
         application = of_process(environment)
-        with stores.reader(options.uri) as db:
+        with stores.planner(options.uri) as db:
             piece = plan(db, options, schema, application, is_overwrite=is_overwrite)
         return cls(options, piece, piece.unchanged(options.expect_seq))
 
@@ -185,7 +185,7 @@ class Sink(DataSourceStreamArrowWriter):
         if self._planned is None:
             options = self._options
             driver = drivers.driver_of(self._environment, options.checkpoint)
-            with stores.reader(options.uri) as db:
+            with stores.planner(options.uri) as db:
                 application = of_process(self._environment)
                 overwrites = self._is_overwrite
                 piece = plan(db, options, self._schema, application, is_overwrite=overwrites)
