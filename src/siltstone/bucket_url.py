@@ -53,8 +53,13 @@ class BucketUrl:
             raise _refused("has no user: credentials come from the environment")
         if "?" in text or "#" in text:
             raise _refused("has no query: settings come from the environment")
-        if has_port or not _BUCKET.fullmatch(parts.netloc):
+        if has_port or not parts.netloc:
             raise _refused(f"begins with the name of the bucket; {_FORM}")
+        if not _BUCKET.fullmatch(parts.netloc):
+            raise _refused(
+                "begins with the name of the bucket, 3 to 63 of a-z, 0-9, dots, dashes and"
+                f" underscores; {parts.netloc!r:.70} is none"
+            )
         prefix = text.partition("://")[2].partition("/")[2].removesuffix("/")
         return cls(parts.scheme, parts.netloc, _prefix_of(prefix))
 

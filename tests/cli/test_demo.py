@@ -85,10 +85,10 @@ def test_a_lost_or_doubled_update_is_a_violation(landed: st.Store) -> None:
 
 def test_a_lost_acknowledgement_and_an_invented_landing_are_violations(landed: st.Store) -> None:
     acknowledged = {2: 3, 3: 4}
-    assert crash._survived(landed, 1, acknowledged, 1) == []
-    assert len(crash._survived(landed, 1, {**acknowledged, 9: 4}, 1)) == 1
-    assert len(crash._survived(landed, 1, {2: 3, 3: 99}, 1)) == 1
-    assert len(crash._survived(landed, 0, {}, 2)) == 1
+    assert crash.survived(landed, 1, acknowledged, 1) == []
+    assert len(crash.survived(landed, 1, {**acknowledged, 9: 4}, 1)) == 1
+    assert len(crash.survived(landed, 1, {2: 3, 3: 99}, 1)) == 1
+    assert len(crash.survived(landed, 0, {}, 2)) == 1
 
 
 def test_a_part_that_breaks_off_fails_the_demo() -> None:

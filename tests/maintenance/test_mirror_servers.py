@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from siltstone.storage.objects.server import PART_BYTES, BucketServer
 from tests.maintenance.mirrors import at, content, go_on, lived, mirrored, restored
 from tests.nightly import by_day
 from tests.support import bucket_servers
+from tests.support.bucket_servers import RunningServer
 from tests.support.simulated_objects import SimBucket
 
 START = {
@@ -26,13 +28,28 @@ START = {
 
 
 @pytest.fixture(scope="module", params=by_day(["moto"], [*START]))
-def server(
+def running(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[BucketServer]:
+) -> Iterator[RunningServer]:
+    """Return a server; the environment has what its clients need."""
     pytest.importorskip("obstore", reason="obstore is not installed")
-    with START[request.param](tmp_path_factory.mktemp(request.param)) as running:
-        url = BucketUrl.of(f"{running.url}/lake/shop")
-        yield ObstoreServer(url, running.settings(), environment={})
+    with (
+        START[request.param](tmp_path_factory.mktemp(request.param)) as running,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        for name, text in running.environment.items():
+            patch.setenv(name, text)
+        yield running
+
+
+@pytest.fixture
+def url(running: RunningServer) -> str:
+    return f"{running.url}/lake/{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def server(running: RunningServer, url: str) -> BucketServer:
+    return ObstoreServer(BucketUrl.of(url), running.settings(), environment={})
 
 
 def with_a_large_file(root: Path) -> st.Store:
@@ -61,6 +78,23 @@ def test_a_mirror_on_a_real_server_is_restored_and_goes_on(server: BucketServer,
         with st.connect(tmp_path / "r", background=False) as again:
             assert content(again) == content(db)
             assert again.verify(deep=True).findings == ()
+
+
+def test_what_was_shipped_to_a_real_server_is_restored(
+    server: BucketServer, url: str, tmp_path: Path
+):
+    with lived(tmp_path / "s") as db:
+        mirrored(db.path, server)  # vouches for the server
+    with st.connect(tmp_path / "s", background=False, mirror=url, close_mirror_s=0) as db:
+        for number in range(3):
+            with db.transaction(durability="shipped") as tx:
+                tx["keyed"].upsert({"id": 5000 + number, "v": "shipped"})
+                tx["plain"].append([{"a": 5000 + number}])
+        expected, seq = content(db), db.seq
+        assert restored(server, tmp_path / "r").seq == seq
+    with st.connect(tmp_path / "r", background=False) as again:
+        assert (again.seq, content(again)) == (seq, expected)
+        assert again.verify(deep=True).findings == ()
 
 
 def test_a_large_file_that_is_damaged_is_put_nowhere(tmp_path: Path) -> None:

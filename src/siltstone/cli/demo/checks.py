@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from siltstone.api.snapshot import Snapshot
-from siltstone.cli.demo.model import KEYS, TOTALS
+from siltstone.cli.demo.model import ALL_KEYS, KEYS, TOTALS
 
 VIOLATIONS_SHOWN = 5
 
@@ -33,6 +34,23 @@ def violations(snapshot: Snapshot) -> list[str]:
                 f" {_said(totals)}, they are {_said(sums)}"
             )
     return wrong
+
+
+def rows_of(snapshot: Snapshot) -> dict[str, pa.Table]:
+    """Return all rows of all tables, in the order of their keys."""
+    return {
+        name: snapshot[name].to_arrow().sort_by([(key, "ascending") for key in keys])
+        for name, keys in ALL_KEYS.items()
+    }
+
+
+def differences(expected: Mapping[str, pa.Table], found: Mapping[str, pa.Table]) -> list[str]:
+    """Return which tables have other rows than they should have."""
+    return [
+        f"{name} has {len(found[name])} rows that are not the {len(rows)} that were read before"
+        for name, rows in expected.items()
+        if not rows.equals(found[name])
+    ]
 
 
 def _equal(one: pa.Table, other: pa.Table) -> bool:

@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from siltstone.api.transaction import Transaction
 from siltstone.cli.demo import data
 from siltstone.cli.demo.data import Flight
@@ -34,6 +37,11 @@ FLIGHTS = {
 TOTALS = {"flights": "int64", "miles": "int64", "minutes_late": "int64"}
 # table of totals -> the column of a flight that is its key
 KEYS = {"plane_totals": "tailnum", "airport_totals": "dest"}
+ALL_KEYS = {
+    "flights": ["id"],
+    **{name: [column] for name, column in KEYS.items()},
+    **REFERENCES,
+}
 ATTEMPTS = 1_000
 
 
@@ -69,6 +77,19 @@ def landing(flight: Flight, attempts: list[int]) -> Callable[[Transaction], Tran
         return tx
 
     return land
+
+
+def invented(landed: pa.Table, flights: pa.Table) -> list[str]:
+    """Return what is wrong with the rows of `flights` in a store: each is one of `data.flights`."""
+    landed = landed.sort_by("id")
+    source = flights.take(pc.subtract(landed["id"], 1))
+    names = [name for name in FLIGHTS if name != "minutes_late"]
+    wrong = [name for name in names if not landed[name].equals(source[name])]
+    late, early = source["minutes_late"], source["minutes_late_at_departure"]
+    told = landed["minutes_late"]
+    if not pc.all(pc.or_(pc.equal(told, late), pc.equal(told, early)), min_count=0).as_py():
+        wrong.append("minutes_late")
+    return [f"flights have {name} that no flight of 2013 had" for name in wrong]
 
 
 def _counted(flight: Mapping[str, Any]) -> dict[str, int]:

@@ -32,8 +32,11 @@ _LIST_KEYS = 1_000
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT", "AZURE_STORAGE_ENDPOINT")
 _NO_BUCKET = {"NoSuchBucket", "ContainerNotFound"}
 _REGION = {"AuthorizationHeaderMalformed", "PermanentRedirect", "TemporaryRedirect"}
+_NO_PLACE = "Received redirect without LOCATION"
 _AGAIN = {408, 409, 425, 429}
 """409: another request for the key was running."""
+_NEVER = 501
+"""The server has no such request, or no condition of a put."""
 T = TypeVar("T")
 
 
@@ -157,19 +160,20 @@ class ObstoreServer:
             return RequestError(f"there is no bucket {self._url.bucket!r}{where}: correct the URL")
         if has_condition and (status in {404, 409, 412} or self._says_exists(error)):
             return Exists()
-        if _asked_the_machine(error):
-            return UnavailableError(
-                f"no right to {verb} {what}: the environment has no credentials"
-            )
-        if code in _REGION or status in {301, 307}:
+        if self._is_elsewhere(error):
             bucket = self._url.bucket
             return RequestError(
                 f"the bucket {bucket!r} is in another region: set AWS_REGION; {text}"
             )
-        if status is None or status >= 500 or status in _AGAIN:
+        if _may_be_answered(error):
             return Unanswered(text)
-        refused = "no right" if status in {401, 403} else "the server refuses"
-        return UnavailableError(f"{refused} to {verb} {what}: {text}")
+        return UnavailableError(_refusal(error, verb, what))
+
+    def _is_elsewhere(self, error: BaseException) -> bool:
+        """Say whether the bucket is in another region; S3 redirects to no place then."""
+        return (
+            _code_of(error) in _REGION or _status_of(error) in {301, 307} or _NO_PLACE in str(error)
+        )
 
     def _says_exists(self, error: BaseException) -> bool:
         kinds = self._obstore.exceptions
@@ -185,6 +189,26 @@ def endpoint_of(settings: Mapping[str, str], environment: Mapping[str, str]) -> 
 def _head(meta: Mapping[str, Any]) -> ObjectHead:
     modified = meta["last_modified"].timestamp()
     return ObjectHead(meta["path"], meta["size"], meta["e_tag"] or "", modified)
+
+
+def _may_be_answered(error: BaseException) -> bool:
+    """Say whether another try may have another answer."""
+    status = _status_of(error)
+    if _asked_the_machine(error) or status == _NEVER:
+        return False
+    return status is None or status >= 500 or status in _AGAIN
+
+
+def _refusal(error: BaseException, verb: str, what: str) -> str:
+    """Return why a request was not done, and will not be."""
+    if _asked_the_machine(error):
+        return f"no right to {verb} {what}: the environment has no credentials"
+    times = re.search(r"<RequestTime>([^<]*)<.*<ServerTime>([^<]*)<", str(error), re.DOTALL)
+    if times:
+        ours = f"{times[1]} on this machine, {times[2]} at the server"
+        return f"no right to {verb} {what}: the clocks differ: {ours}; set the wrong one"
+    refused = "no right" if _status_of(error) in {401, 403} else "the server refuses"
+    return f"{refused} to {verb} {what}: {sentence_of(error)}"
 
 
 def _asked_the_machine(error: BaseException) -> bool:
