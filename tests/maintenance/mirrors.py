@@ -58,7 +58,7 @@ def restored(server: BucketServer, target: Path, **choice: Any) -> Restored:
     return restorer.run(target, **choice)
 
 
-def content(db: st.Store) -> Content:
+def content(db: st.Store | st.Snapshot) -> Content:
     """Return the rows of all tables, sorted."""
     return {name: sorted(db[name].scan().read_all().to_pylist(), key=repr) for name in db.tables()}
 

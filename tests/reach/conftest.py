@@ -114,9 +114,10 @@ def far(shop: Mirrored) -> Iterator[st.Store]:
         yield db
 
 
-def requests_of(db: st.Store) -> int:
-    """Return how many requests a reader made so far: its own, without Lance's."""
+def requests_of(db: st.Store, caller: str | None = None) -> int:
+    """Return how many requests a reader made so far: its own, without Lance's; or of a caller."""
     assert isinstance(db, LocalStore)
     files = db._parts.site.files  # pyright: ignore[reportPrivateUsage]
     assert isinstance(files, BucketFiles)
-    return sum(files.objects.counts.by_kind().values())
+    found = files.objects.counts.by_caller()
+    return sum(count for (who, _), count in found.items() if caller in (None, who))

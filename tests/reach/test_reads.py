@@ -5,11 +5,15 @@ from __future__ import annotations
 import pickle
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import siltstone as st
+from siltstone.bucket_url import BucketUrl
 from siltstone.errors import ReadOnlyError, RequestError
+from siltstone.storage.objects.obstore_server import ObstoreServer
 from tests.maintenance.mirrors import content, go_on, lived
+from tests.maintenance.test_shipping import Shipping, write
 from tests.reach.conftest import DIMENSIONS, Mirrored, mirror, requests_of
 
 
@@ -130,3 +134,39 @@ def test_a_reader_sees_what_was_mirrored_since(
             mirror(db.path, url)
             assert content(far) == content(db)
             assert old["keyed"].count() == len(before["keyed"])
+
+
+def test_a_reader_at_a_url_shows_what_was_shipped_above_the_record(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("siltstone.storage.bucket.bucket_chain.LOOK_S", 0.0)
+    with lived(tmp_path / "s") as db:
+        shipping = Shipping(db, ObstoreServer(BucketUrl.of(url)))
+        shipping.mirror()
+        stage = db.stage("keyed")
+        staged = stage.run(pa.table({"id": range(7000, 7010), "v": ["staged"] * 10}))
+        with db.transaction() as tx:
+            tx.attach(stage, [staged])
+        write(db, 0)
+        shipping.ship()
+        with st.connect(url, read_only=True) as far:
+            # A fence, a frame, what is not there, some of it asked for ahead; a list.
+            assert requests_of(far, "log") <= 8
+            assert content(far) == content(db)
+            tasks = pickle.loads(pickle.dumps(far.snapshot().scan_tasks("keyed")))
+            rows = [row for task in tasks for batch in task.read() for row in batch.to_pylist()]
+            assert sorted(rows, key=repr) == content(db)["keyed"]
+            write(db, 1)
+            shipping.ship()
+            assert (far.seq, content(far)) == (db.seq, content(db))
+            assert far.changes(0)["keyed"].read_all().equals(db.changes(0)["keyed"].read_all())
+            db.checkpoint()
+            shipping.mirror()
+            write(db, 2)
+            shipping.ship()
+            assert (far.seq, content(far)) == (db.seq, content(db))
+            assert far.sql("select count(*) as n from plain").to_pylist() == [
+                {"n": db["plain"].count()}
+            ]
+            assert far.verify().findings == ()
+            assert far.verify(deep=True).findings == ()

@@ -106,7 +106,7 @@ def test_a_server_that_is_not_there_is_not_waited_for(
     endpoint = server.endpoint.replace(server.endpoint.split(":")[2].split("/")[0], str(port))
     told = refused(url, storage_options={"endpoint": endpoint})
     assert "tried again for" in told
-    assert f"{url}/STORE" in told
+    assert f"{url}/manifest/" in told
 
 
 def test_who_may_only_read_reads(shop: Mirrored, server: RunningServer) -> None:
@@ -116,7 +116,7 @@ def test_who_may_only_read_reads(shop: Mirrored, server: RunningServer) -> None:
     with st.connect(shop.url, read_only=True, storage_options=rights) as far:
         assert content(far) == shop.at[shop.seq]
     wrong = {"access_key_id": READER, "secret_access_key": SECRET}
-    assert "no right to get" in refused(shop.url, storage_options=wrong)
+    assert "no right to list" in refused(shop.url, storage_options=wrong)
 
 
 def test_a_scratch_that_cannot_be_written_is_done_without(shop: Mirrored, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ import msgspec
 
 from siltstone.formats.backup import BackupFile
 from siltstone.formats.checked_json import CheckedJson
+from siltstone.formats.log.log_object import BEGINNING, LogPlace
 from siltstone.formats.manifest import Record
 
 MARK = "STORE"
@@ -104,6 +105,11 @@ class BucketRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     def seq(self) -> int:
         """The seq that the bucket holds with this record."""
         return self.record.flushed_seq
+
+    @property
+    def log_begin(self) -> LogPlace:
+        """Where the log above it begins; without a floor, where every log does."""
+        return LogPlace(self.wal_epoch, self.wal_floor) if self.wal_floor else BEGINNING
 
     @property
     def copied(self) -> tuple[int, str]:

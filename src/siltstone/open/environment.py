@@ -36,6 +36,7 @@ from siltstone.storage.site import Site, site_at
 from siltstone.storage.tables.store_tables import Tables
 
 if TYPE_CHECKING:
+    from siltstone.formats.manifest import Record
     from siltstone.maintenance.backup.backup import Backuper
     from siltstone.maintenance.backup.following import Following
     from siltstone.maintenance.repair.external_appends import Adopter
@@ -199,13 +200,18 @@ def look_in_bucket(site: Site) -> Callable[[], int] | None:
     return site.files.look_at_all
 
 
-def log_elsewhere(root: Path) -> Callable[[], LogFollower] | None:
-    """Return what reads the log of a store at a URL; None: the log is in its directory."""
-    if not isinstance(root, Place):
-        return None
-    from siltstone.storage.bucket.no_log import NoLog  # noqa: PLC0415 - a path needs none of it
+def log_elsewhere(site: Site, bytes_max: int) -> Callable[[Record], LogFollower] | None:
+    """Return what reads the log of a store at a URL; None: the log is in its directory.
 
-    return NoLog
+    `bytes_max`: how much of it a reader holds above the newest record.
+    """
+    if not isinstance(site.root, Place):
+        return None
+    from siltstone.storage.bucket.bucket_chain import BucketChain  # noqa: PLC0415 - as below
+    from siltstone.storage.bucket.bucket_log import BucketLog  # noqa: PLC0415 - as below
+
+    assert isinstance(site.manifests, BucketChain)
+    return partial(BucketLog, site.manifests, bytes_max=bytes_max)
 
 
 def give_way(storage: Storage) -> Callable[[], bool]:

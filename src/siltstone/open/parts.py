@@ -299,7 +299,7 @@ def follow_store(root: Path, options: Options, env: Env) -> Parts:
     commits = CommitHistory(storage.site.tables.reader)
     site, readers = storage.site, storage.readers
     adopt = partial(followed, readers=readers, resident_bytes_max=options.shares.flushed)
-    log = log_elsewhere(root)
+    log = log_elsewhere(site, options.shares.memtables)
     follower = Follower(site.files, root, site.manifests, readers, adopt, log=log)
     try:
         first_seq = follower.state().visible

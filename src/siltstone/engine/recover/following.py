@@ -31,7 +31,7 @@ from siltstone.engine.read.view import Generation, State, View
 from siltstone.engine.recover.cutting import cut
 from siltstone.engine.recover.replay import Replayer, view_of
 from siltstone.errors import BusyError, CorruptionError, ReplacedError
-from siltstone.formats.log.frame import Frame, Mark
+from siltstone.formats.log.frame import Logged, Mark
 from siltstone.formats.manifest import Record
 from siltstone.storage.files.files import Files, refusals
 from siltstone.storage.files.place import named, require_in_place
@@ -82,7 +82,7 @@ class Follower:
         *,
         trusts_mark: bool = False,
         bytes_max: int | None = None,
-        log: Callable[[], LogFollower] | None = None,
+        log: Callable[[Record], LogFollower] | None = None,
     ) -> None:
         """Begin to follow at the first look.
 
@@ -90,7 +90,7 @@ class Follower:
         `prepare`: makes of a newer record what takes long, for `prepare`.
         `trusts_mark`, `bytes_max`: see `WalFollower`; above `bytes_max` bytes of the log the
         follower holds nothing, and raises LogTooLong.
-        `log`: begins to read a log that is elsewhere; None: it is in `wal/`.
+        `log`: begins to read, above a record, a log that is elsewhere; None: it is in `wal/`.
         """
         self._files, self._root = files, root
         self._manifests, self._readers, self._adopt = manifests, readers, adopt
@@ -171,7 +171,7 @@ class Follower:
         self._state = state
         return None if frames is None else state
 
-    def _applied(self, replayer: Replayer, frames: Sequence[Frame]) -> State:
+    def _applied(self, replayer: Replayer, frames: Sequence[Logged]) -> State:
         for frame in frames:
             replayer.apply(frame.first_seq, frame.payload)
         if self._bytes_max is not None and replayer.nbytes > self._bytes_max:
@@ -222,9 +222,7 @@ class Follower:
             except SegmentRecycled as signal:
                 record = self._manifests.newest()
                 if record.wal_floor <= signal.segment and not self._moved(record):
-                    raise CorruptionError(
-                        signal.path, signal.offset, "a frame that was durable is damaged"
-                    ) from signal
+                    raise signal.damage from signal
                 self._state = None
         raise BusyError(f"{self._root}: the log moved on {ATTEMPTS_MAX} times; try again")
 
@@ -308,7 +306,7 @@ class Follower:
         self._replayer = replayer
         if self._wal is not None:
             self._wal.close()
-        wal = self._wal = self._log_of(record) if self._log is None else self._log()
+        wal = self._wal = (self._log or self._log_of)(record)
         return replayer, wal
 
     def _log_of(self, record: Record) -> LogFollower:

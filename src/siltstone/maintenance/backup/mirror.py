@@ -48,7 +48,6 @@ from siltstone.maintenance.backup.sent_records import SentRecords
 from siltstone.maintenance.backup.shipped_log import (
     above,
     has_commits,
-    log_begin,
     newest_with_shipped,
 )
 from siltstone.maintenance.backup.upload import Uploaded, Uploader
@@ -333,7 +332,7 @@ class Mirrorer:
             return self.bucket.read(self.bucket.numbers()[-1])
 
         token = bytes.fromhex(self.site.new_token())
-        taken = take_over(log, lambda: log_begin(newest()), token)
+        taken = take_over(log, lambda: newest().log_begin, token)
         if adopts:
             groups = (each for frame in taken.frames for each in log.groups(frame))
             self._require_log_end(above(newest(), groups, self.objects.url) or [], newest())

@@ -14,10 +14,11 @@ import pyarrow.compute as pc
 from siltstone.errors import BusyError, CorruptionError, RequestError
 from siltstone.formats.bucket import BucketRecord
 from siltstone.formats.log import group
-from siltstone.formats.log.log_object import BEGINNING, LoggedGroup, LogObject, LogPlace
+from siltstone.formats.log.log_object import LoggedGroup
 from siltstone.formats.manifest import Record
 from siltstone.maintenance.backup.backup import newest_with_log
 from siltstone.storage.bucket.bucket import Bucket
+from siltstone.storage.bucket.line_above import LineAbove
 from siltstone.storage.objects.log.log import LogWalk, ObjectLog, walking
 from siltstone.storage.site import Site
 from siltstone.units import Seq
@@ -25,37 +26,19 @@ from siltstone.units import Seq
 ATTEMPTS_MAX = 16
 
 
-def log_begin(record: BucketRecord) -> LogPlace:
-    """Return where the log above a record begins; without a floor, where every log does."""
-    return LogPlace(record.wal_epoch, record.wal_floor) if record.wal_floor else BEGINNING
-
-
 def above(
     record: BucketRecord, groups: Iterable[LoggedGroup], url: str
 ) -> list[LoggedGroup] | None:
     """Return the commits of a log that are above a record.
 
-    None: they are of another line. Another copy of the store was shipped, or this one was rolled
-    back, and then one of the two was mirrored: its commit at the record's seq has another time.
+    None: they are of another line.
 
     Raises:
         CorruptionError: The record that has commits between is gone.
     """
-    found: list[LoggedGroup] = []
-    end = record.seq
-    for each in groups:
-        if each.first_seq <= record.seq <= each.last_seq:
-            head, _ = group.decode(each.payload)
-            if head.time_us + record.seq - each.first_seq != record.record.last_time_us:
-                return None
-        if each.last_seq <= end:
-            continue
-        if each.first_seq != end + 1:
-            reason = f"the log goes on at seq {each.first_seq}, and nothing has those behind {end}"
-            raise CorruptionError(url, None, reason)
-        found.append(each)
-        end = each.last_seq
-    return found
+    line = LineAbove(record.seq, record.record.last_time_us, url)
+    found = [each for each in groups if line.takes(each)]
+    return None if line.is_other else found
 
 
 def newest_with_shipped(bucket: Bucket) -> tuple[BucketRecord, list[LoggedGroup]]:
@@ -139,25 +122,11 @@ def _newest(bucket: Bucket) -> BucketRecord:
 
 
 def _above(record: BucketRecord, log: ObjectLog) -> list[LoggedGroup]:
-    with walking(log, log_begin(record)) as walk:
+    with walking(log, record.log_begin) as walk:
         return above(record, _groups(log, walk), log.objects.url) or []
 
 
 def _groups(log: ObjectLog, walk: LogWalk) -> Iterator[LoggedGroup]:
-    while (found := _following(walk)) is not None:
+    while (found := walk.step_to_the_end()) is not None:
         if found.is_frame:
             yield from log.groups(found)
-
-
-def _following(walk: LogWalk) -> LogObject | None:
-    """Return the next object; None: this is the end, and nothing is missing."""
-    found = walk.step()
-    if found is not None:
-        return found
-    try:
-        walk.refuse_a_hole()
-    except CorruptionError:
-        found = walk.step()  # its owner goes on meanwhile
-        if found is None:
-            raise
-    return found

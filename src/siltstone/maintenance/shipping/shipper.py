@@ -37,7 +37,7 @@ from siltstone.errors import (
 from siltstone.formats.bucket import BucketRecord
 from siltstone.formats.log.log_object import BEGINNING, LoggedGroup, LogPlace
 from siltstone.formats.manifest import Record
-from siltstone.maintenance.backup.shipped_log import above, log_begin
+from siltstone.maintenance.backup.shipped_log import above
 from siltstone.maintenance.gc.sweep import StoppedError
 from siltstone.maintenance.shipping.local_tail import Line, LocalTail
 from siltstone.maintenance.shipping.named_files import NamedFiles
@@ -310,7 +310,7 @@ class Shipper:
 
     def _floor(self) -> LogPlace:
         newest = self._newest()
-        return BEGINNING if newest is None else log_begin(newest)
+        return BEGINNING if newest is None else newest.log_begin
 
     def _go_on(self, newest: BucketRecord, taken: TakenOver) -> None:
         """Go on behind the frames that were found, if they are of this store's line."""

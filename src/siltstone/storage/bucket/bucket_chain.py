@@ -1,12 +1,15 @@
 """Bucket chain: the records of a mirror, to those who read it as a store.
 
-    newest    STORE, a list of the chain, the last record: 3 requests, and a lease 2 more
-    newer     the record after it, asked for once a second at most; if it is there, the list
+    newest    a list of the chain, the last record: 2 requests, and a lease 2 more; STORE says
+              whose mirror it is where there is no record yet
+    newer     the record after it, asked for once a second at most; if it is there, the list; once
+              a minute the list: the record after it may have been given up while this one slept
     number    that of the bucket's chain; a copy of an older record that a tag needs (an island)
               has the number of the store's record, far below them
 
-A record is the store's, under the bucket's number and the writer of that, and without the commits
-that the log of the store alone had. What it names is in the bucket. It publishes nothing.
+A record is the store's, under the bucket's number and the writer of that, and without what it says
+of the log of the store: the bucket has one of its own (`bucket_log`). What it names is in the
+bucket. It publishes nothing.
 
 Lock: none. What was seen is one immutable value, replaced in one assignment: two threads that look
 at once look twice.
@@ -25,15 +28,20 @@ from siltstone.formats import bucket as formats
 from siltstone.formats import manifest
 from siltstone.formats.backup import BackupFile
 from siltstone.formats.bucket import BucketRecord
+from siltstone.formats.log.log_object import LogPlace
 from siltstone.formats.manifest import Record
 from siltstone.storage.bucket.bucket import Bucket, numbers_in
 from siltstone.storage.bucket.bucket_files import BucketFiles
 from siltstone.storage.bucket.bucket_leases import BucketLeases
 from siltstone.storage.manifest.floor import Floor
 from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX, Lease, ManifestStore
+from siltstone.storage.objects.objects import Objects
+from siltstone.storage.wal.chain import FIRST_SEGMENT
 
 LOOK_S = 1.0
 """How long a reader takes what it saw for the newest record."""
+LIST_S = 60.0
+"""How often a reader that looks for the next record lists the chain instead."""
 _ISLAND = -(1 << 40)
 
 
@@ -44,6 +52,7 @@ class _SeenChain(msgspec.Struct, frozen=True):
     has_floor: bool
     newest: Record
     islands: tuple[BackupFile, ...]
+    log_begin: LogPlace
 
 
 class BucketChain(ManifestStore):
@@ -59,9 +68,9 @@ class BucketChain(ManifestStore):
     ) -> None:
         super().__init__(files, root)
         self._bucket, self._leases = Bucket(files.objects), leases
-        self._place, self._clock = root, clock
+        self._place, self.clock = root, clock
         self._seen: _SeenChain | None = None
-        self._store_id, self._looked = "", -LOOK_S
+        self._looked, self._listed = -LOOK_S, -LIST_S
 
     def path(self, number: int) -> Path:
         key = formats.record_key(number) if number > 0 else self._island(number).path
@@ -71,7 +80,7 @@ class BucketChain(ManifestStore):
         if number <= 0:
             file = self._island(number)
             record = manifest.decode(self._bucket.whole(file.path), self._bucket.key_url(file.path))
-            return msgspec.structs.replace(record, number=number)
+            return msgspec.structs.replace(record, number=number, wal_floor=FIRST_SEGMENT)
         found = self._bucket.find(number)
         if found is None:
             raise FileNotFoundError(str(self.path(number)))
@@ -91,17 +100,38 @@ class BucketChain(ManifestStore):
         return self._list().newest
 
     def store_id(self) -> str:
-        self._require_mark()
-        return self._store_id
+        return (self._seen or self._list()).newest.store_id
+
+    @property
+    def objects(self) -> Objects:
+        """The objects of the bucket."""
+        return self._bucket.objects
+
+    @property
+    def seen_seq(self) -> int:
+        """The seq of the newest record that was seen; 0: none was."""
+        return 0 if self._seen is None else self._seen.newest.flushed_seq
+
+    def log_begin(self, record: Record) -> LogPlace:
+        """Return where the log above a record that is leased begins."""
+        seen = self._seen
+        if seen is not None and seen.newest.number == record.number:
+            return seen.log_begin
+        return self._bucket.read(record.number).log_begin  # another thread has looked since
+
+    def has_after(self, number: int) -> bool:
+        """Say whether the record after the newest one is there by now; it is always asked."""
+        return self._bucket.find(number + 1) is not None
 
     def newer_record(self, after: Record) -> Record | None:
-        now = self._clock()
+        now = self.clock()
         if now - self._looked < LOOK_S:
             return None
         self._looked = now
         seen = self._seen
         is_known = seen is not None and seen.newest.number > after.number
-        if not is_known and self._bucket.find(after.number + 1) is None:
+        is_listed = is_known or now - self._listed >= LIST_S
+        if not is_listed and not self.has_after(after.number):
             return None
         newest = self.newest()
         return newest if newest.number > after.number else None
@@ -120,32 +150,30 @@ class BucketChain(ManifestStore):
         """Look at the whole chain.
 
         Raises:
-            RequestError: There is no mirror.
-            ReplacedError: There is another store's by now.
+            RequestError: There is no mirror, or no record of it yet.
         """
         for _ in range(ATTEMPTS_MAX):
-            self._require_mark()
             keys = [head.key for head in self._bucket.objects.list_after(formats.RECORDS)]
             numbers = tuple(numbers_in(keys))
             if not numbers:
+                self._require_mark()
                 raise RequestError(
                     f"{self._place} has no record yet: its first mirror did not end; run it again"
                 )
             found = self._bucket.find(numbers[-1])
             if found is not None:
-                seen = _SeenChain(numbers, formats.FLOOR in keys, _shown(found), found.islands)
-                self._seen, self._looked = seen, self._clock()
+                seen = _SeenChain(
+                    numbers, formats.FLOOR in keys, _shown(found), found.islands, found.log_begin
+                )
+                self._seen, self._looked = seen, self.clock()
+                self._listed = self._looked
                 return seen
         raise BusyError(f"{self._place} changed {ATTEMPTS_MAX} times while it was read; try again")
 
     def _require_mark(self) -> None:
-        """Look, once, whose mirror it is: the mark never changes."""
-        if self._store_id:
-            return
-        mark = self._bucket.mark()
-        if mark is None:
+        """Look whether a bucket without a record is a mirror at all."""
+        if self._bucket.mark() is None:
             raise RequestError(f"{self._place} has no mirror of a store")
-        self._store_id = mark.store_id
 
     def _island(self, number: int) -> BackupFile:
         seen = self._seen or self._list()
@@ -162,6 +190,7 @@ def _shown(found: BucketRecord) -> Record:
         number=found.number,
         writer=found.writer,
         last_seq=found.record.flushed_seq,
+        wal_floor=FIRST_SEGMENT,
     )
 
 

@@ -21,6 +21,7 @@ Lock: none; one thread at a time.
 from __future__ import annotations
 
 import errno
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Protocol
@@ -29,6 +30,7 @@ from siltstone.errors import CorruptionError
 from siltstone.formats.log.frame import (
     FRAME_HEADER_BYTES,
     Frame,
+    Logged,
     Mark,
     Position,
     SegmentHeader,
@@ -63,11 +65,19 @@ class SegmentRecycled(Exception):
     """A segment that was durable lacks an expected frame: it was recycled, or is damaged.
 
     The caller reads the newest record again. If its floor is above `segment`, it polls from there;
-    otherwise the segment is damaged: raise CorruptionError(path, offset, ...).
+    otherwise the segment is damaged: raise `damage`.
     """
 
-    def __init__(self, path: Path, segment: SegmentNumber, offset: int) -> None:
+    def __init__(
+        self,
+        path: Path,
+        segment: SegmentNumber,
+        offset: int | None,
+        damage: CorruptionError | None = None,
+    ) -> None:
         self.path, self.segment, self.offset = path, segment, offset
+        reason = "a frame that was durable is damaged"
+        self.damage = damage or CorruptionError(path, offset, reason)
         super().__init__(f"{path} at byte {offset}: not the frame that was durable there")
 
 
@@ -81,9 +91,9 @@ class LogFollower(Protocol):
     trusts_mark: bool
     confirmed: Confirmed | None
 
-    def poll(self, floor: SegmentNumber) -> list[Frame]: ...
+    def poll(self, floor: SegmentNumber) -> Sequence[Logged]: ...
 
-    def forward(self, mark: Mark) -> list[Frame] | None: ...
+    def forward(self, mark: Mark) -> Sequence[Logged] | None: ...
 
     def close(self) -> None: ...
 

@@ -109,12 +109,10 @@ class LogWalk:
     Until the first object, `previous` is 0: what was there may be deleted.
     """
 
-    def __init__(
-        self, log: ObjectLog, start: LogPlace, pool: ThreadPoolExecutor | None = None
-    ) -> None:
-        """`pool`: what reads ahead; see `walking`."""
+    def __init__(self, log: ObjectLog, start: LogPlace) -> None:
         self._log, self.at, self.previous = log, start, 0
-        self._pool, self._window = pool, 1
+        self._pool: ThreadPoolExecutor | None = None
+        self._window = 1
         self._asked: dict[LogPlace, Future[LogObject | None]] = {}
 
     def step(self) -> LogObject | None:
@@ -135,6 +133,37 @@ class LogWalk:
             raise CorruptionError(self._log.url(found.place.key), None, reason)
         self.went_over(found)
         return found
+
+    def step_to_the_end(self) -> LogObject | None:
+        """Go over the next object; None: the log ends here, and no object of it is gone.
+
+        It costs a list at the end.
+
+        Raises:
+            CorruptionError, UnsupportedFormatError, UnavailableError: As `step`; an object is gone.
+        """
+        found = self.step()
+        if found is not None:
+            return found
+        try:
+            self.refuse_a_hole()
+        except CorruptionError:
+            found = self.step()  # its owner goes on meanwhile
+            if found is None:
+                raise
+        return found
+
+    @contextmanager
+    def reading_ahead(self) -> Generator[None]:
+        """Meanwhile ask for 2, 4, ... `AHEAD_MAX` objects at once, as long as they are there."""
+        pool = ThreadPoolExecutor(AHEAD_MAX, thread_name_prefix="siltstone-log")
+        self._pool = pool
+        try:
+            yield
+        finally:
+            self._pool = None
+            self._asked.clear()
+            pool.shutdown(cancel_futures=True)
 
     def went_over(self, found: LogObject) -> None:
         """Go on behind an object that was put by this process."""
@@ -179,9 +208,7 @@ def _is_barrier(found: LogObject) -> bool:
 
 @contextmanager
 def walking(log: ObjectLog, start: LogPlace) -> Generator[LogWalk]:
-    """Return a walk that reads ahead: 2, 4, ... `AHEAD_MAX` objects, as long as they are there."""
-    pool = ThreadPoolExecutor(AHEAD_MAX, thread_name_prefix="siltstone-log")
-    try:
-        yield LogWalk(log, start, pool)
-    finally:
-        pool.shutdown(cancel_futures=True)
+    """Return a walk that reads ahead."""
+    walk = LogWalk(log, start)
+    with walk.reading_ahead():
+        yield walk
