@@ -4,7 +4,7 @@
 # open a store, with them 1.4. The demo starts a few, and compiling all that is installed takes longer.
 quick quick-types quick-tests test nightly defects exhaustion exits power races soak: export PYTHONDONTWRITEBYTECODE =
 quick quick-types quick-tests test nightly defects exhaustion exits power races soak: export UV_COMPILE_BYTECODE = 1
-.PHONY: help jar dist demo demo-spark quick quick-types quick-tests test ranges nightly check docs format lock address bench defects exhaustion exits power races soak hooks
+.PHONY: help jar dist release demo demo-spark quick quick-types quick-tests test ranges nightly check docs format lock address bench defects exhaustion exits power races soak hooks
 
 help:  ## list the tasks
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile
@@ -14,6 +14,9 @@ jar:  ## compile the jar of Spark's catalog, for the wheel (any Java; about 15 s
 
 dist: jar  ## build the wheel, with the jar, and the source distribution
 	@bin/uv build --quiet
+
+release:  ## build a release in dist/, and try it in empty environments; uploads nothing
+	@bin/uv run --locked --all-extras --group release python -m release
 
 demo:  ## a first look at siltstone, on flight data (no Spark, no Java)
 	@bin/uv run --locked --no-dev --extra demo siltstone demo

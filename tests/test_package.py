@@ -6,16 +6,20 @@ import ast
 import re
 import subprocess
 import tomllib
+import zipfile
 from pathlib import Path
 
 import pytest
 
 import siltstone
+from release import archives
 
 PACKAGE = Path(siltstone.__file__).parent
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 HOME = PROJECT["urls"]["Homepage"]
+OURS = {"tests", "proof", "release"}
+"""What lies beside the package, and is no part of it."""
 
 
 def test_the_package_has_no_test_double_and_imports_none() -> None:
@@ -23,9 +27,13 @@ def test_the_package_has_no_test_double_and_imports_none() -> None:
         assert not path.name.startswith(("fake", "simulated")), path
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom):
-                assert (node.module or "").split(".")[0] not in {"tests", "proof"}, path
+                assert (node.module or "").split(".")[0] not in OURS, path
             elif isinstance(node, ast.Import):
-                assert not {each.name.split(".")[0] for each in node.names} & {"tests", "proof"}
+                assert not {each.name.split(".")[0] for each in node.names} & {
+                    "tests",
+                    "proof",
+                    "release",
+                }
 
 
 def test_every_address_of_the_project_is_below_the_one() -> None:
@@ -39,8 +47,10 @@ def test_every_address_of_the_project_is_below_the_one() -> None:
 
 def tracked() -> list[Path]:
     """Return the files of the project, as git has them."""
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True)
-    return [ROOT / name for name in listed.stdout.decode().split("\0") if name]
+    try:
+        return [ROOT / name for name in archives.tracked()]
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("git is not here, or does not know the project")
 
 
 def test_no_page_names_an_address_that_is_no_longer_the_projects() -> None:
@@ -65,3 +75,39 @@ def test_the_classifiers_are_those_that_an_index_takes() -> None:
     lowest = PROJECT["requires-python"].removeprefix(">=")
     pythons = [each.rpartition(" ")[2] for each in named if re.search(r":: 3\.\d+$", each)]
     assert min(pythons, key=lambda each: int(each.partition(".")[2])) == lowest
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    assert tracked()
+    try:
+        return archives.build(tmp_path_factory.mktemp("built"))
+    except subprocess.CalledProcessError:
+        pytest.skip("uv cannot build here")
+
+
+def test_the_archives_have_what_git_has_and_nothing_else(built: tuple[Path, Path]) -> None:
+    jar = archives.JAR  # `make dist` compiles it; a working copy may have none
+    for archive in built:
+        found = archives.differences(archive)
+        assert [each for each in found if not each.endswith(f"lacks {jar}")] == []
+    names = archives.names_in(built[0])
+    assert {"siltstone/py.typed", "siltstone/server/console/index.html"} <= names
+    assert not [name for name in names if name.startswith(("tests/", "proof/", "release/"))]
+
+
+def test_a_file_more_or_less_is_told(built: tuple[Path, Path], tmp_path: Path) -> None:
+    wheel = tmp_path / built[0].name
+    with zipfile.ZipFile(built[0]) as found, zipfile.ZipFile(wheel, "w") as made:
+        for name in found.namelist():
+            if not name.endswith("app.js"):
+                made.writestr(name, found.read(name))
+        made.writestr("siltstone/.env", "")
+    assert f"{wheel.name} lacks siltstone/server/console/app.js" in archives.differences(wheel)
+    assert f"{wheel.name} has siltstone/.env" in archives.differences(wheel)
+
+
+def test_a_version_has_a_day_in_the_change_log_or_none() -> None:
+    assert archives.dated("## [0.1.0] - 2026-11-30\n", "0.1.0") == "2026-11-30"
+    for text in ("## [Unreleased]\n", "## [0.1.0]\n", "## [0.1.0-rc1] - 2026-11-30\n", ""):
+        assert archives.dated(text, "0.1.0") is None
