@@ -1,7 +1,7 @@
 """Page: `docs/benchmarks.md`, made of `results.json` and `reasons.toml` and of nothing else.
 
-Five sentences, a table of all targets, one of those that are missed, and a drawing of the curves.
-Why a target is missed stands in `reasons.toml`, by the target's name.
+Five sentences and two drawings. Behind it, in `docs/benchmarks/targets.md`, a table of all targets
+and one of those that are missed. Why stands in `reasons.toml`, by the target's name.
 """
 
 from __future__ import annotations
@@ -19,33 +19,55 @@ from bench.targets import Answer
 from bench.workload import Sizes
 
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
+BESIDE = "benchmarks/beside.svg"
 CURVES = "benchmarks/curves.svg"
+BEHIND = "benchmarks/targets.md"
 _REASONS = Path(__file__).with_name("reasons.toml")
 _PEERS = {"sqlite": "SQLite", "duckdb": "DuckDB", "lance": "Lance"}
+_FOOT = (
+    "Each bar is a median. A store with a star may lose commits that it acknowledged when the power"
+    " fails; the others sync each commit."
+)
+_CURVES = "Rates over more and more threads, tables, rows, snapshots and publishes"
+_INTRODUCED = (
+    "What siltstone set itself, and what was measured, as medians; `x` is a ratio, taken within a"
+    " round. Back to the [summary](../benchmarks.md)."
+)
 _TARGETS = ["target", "wanted", "measured", "", "lowest to highest", "command", "on, commit"]
 
 
 def write(page: Path = PAGE, file: Path = kept.FILE) -> list[str]:
-    """Write the page and its drawing; return the missed targets of which no reason is known."""
+    """Write both pages and the drawings; return the missed targets of which no reason is known."""
     from bench import plots  # matplotlib is of the group `dev`
 
     runs = kept.load(file)
     page.write_text(text(runs))
+    plots.compare(together(runs), page.parent / BESIDE)
     plots.draw(runs, page.parent / CURVES)
+    (page.parent / BEHIND).write_text(targets(runs))
     return [one.name for one in answers(runs) if one.is_met is False and one.name not in reasons()]
 
 
 def text(runs: list[Run]) -> str:
     """Return the page of these runs."""
-    found, sources = answers(runs), {name: run for run in runs for name in run.subjects}
-    parts = ["# Benchmarks", "\n".join(_sentences(together(runs), found, runs))]
-    lines = [[*judged(one), _spread(one), *_source(one, sources)] for one in found]
-    parts += ["## Targets", _table(_TARGETS, lines)]
-    if missed := [one for one in found if one.is_met is False]:
-        parts += ["## Misses", _table(["missed", "what is known of it"], list(_misses(missed)))]
+    sentences = _sentences(together(runs), answers(runs), runs)
+    parts = ["# Benchmarks", "\n".join(f"- {each}" for each in sentences)]
+    parts += [f"[All targets, and what is known of each that is missed]({BEHIND})"]
+    parts += ["## Beside other stores", f"![{_beside(together(runs))}]({BESIDE})", _FOOT]
     if grown := [run for run in runs if run.kind == "curves"]:
         told = "; ".join(f"`{run.command}`, {run.date[:10]}, {run.commit}" for run in grown)
-        parts += ["## More and more of one thing", f"![curves]({CURVES})", f"Measured by {told}."]
+        parts += ["## More and more of one thing", f"![{_CURVES}]({CURVES})"]
+        parts += [f"Measured by {told}."]
+    return "\n\n".join(parts) + "\n"
+
+
+def targets(runs: list[Run]) -> str:
+    """Return the page behind it."""
+    found, sources = answers(runs), {name: run for run in runs for name in run.subjects}
+    lines = [[*judged(one), _spread(one), *_source(one, sources)] for one in found]
+    parts = ["# Targets", _INTRODUCED, _table(_TARGETS, lines)]
+    if missed := [one for one in found if one.is_met is False]:
+        parts += ["## Misses", _table(["missed", "what is known of it"], list(_misses(missed)))]
     return "\n\n".join(parts) + "\n"
 
 
@@ -106,6 +128,22 @@ def _sentences(results: Results, found: list[Answer], runs: list[Run]) -> Iterat
         " `python -m bench report` writes this page, and `siltstone bench` measures your own disk"
         " in a minute."
     )
+
+
+def _beside(results: Results) -> str:
+    """Return the drawing in words, for those who do not see it: where siltstone stands in each."""
+    from bench import plots  # matplotlib is of the group `dev`
+
+    told: list[str] = []
+    for title, (workload, metric) in plots.BESIDE.items():
+        values = [
+            results.value(workload, metric, peer) for peer in results.rounds.get(workload, {})
+        ]
+        known = sorted((value for value in values if value is not None), reverse=True)
+        ours = results.value(workload, metric)
+        if ours is not None:
+            told.append(f"{title}: {known.index(ours) + 1} of {len(known)}")
+    return f"Where siltstone stands, of so many stores. {'; '.join(told)}"
 
 
 def _machine(runs: list[Run]) -> str:

@@ -22,6 +22,7 @@ _BESIDE = {
     "examples/search/README.md": "examples/search.md",
 }
 """Where pages that are not in `docs/` stand. README's place is that of docs/index.md."""
+_ICON = "src/siltstone/server/console/icon.svg"
 _FOLDERS = {DECISIONS: "adr/index.md"}
 
 
@@ -35,9 +36,9 @@ def pages() -> dict[str, str]:
 
 
 def others() -> dict[str, str]:
-    """Return the place of each picture and other file in `docs/`."""
+    """Return the place of each picture and other file in `docs/`, and of the console's icon."""
     files = sorted(path for path in (ROOT / "docs").rglob("*") if path.is_file())
-    return {
+    return {_ICON: "assets/icon.svg"} | {
         path.relative_to(ROOT).as_posix(): path.relative_to(ROOT / "docs").as_posix()
         for path in files
         if path.suffix != ".md"

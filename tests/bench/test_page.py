@@ -13,19 +13,39 @@ from tests.bench.runs import one_thread, run_of
 RUNS = kept.load()
 
 
-def test_the_page_is_what_is_kept() -> None:
-    """If not: `python -m bench report` writes it anew."""
+BEHIND = page.PAGE.parent / page.BEHIND
+
+
+def test_the_pages_are_what_is_kept() -> None:
+    """If not: `python -m bench report` writes them anew."""
     assert page.PAGE.read_text() == page.text(RUNS)
+    assert BEHIND.read_text() == page.targets(RUNS)
 
 
-def test_the_page_is_five_sentences_a_table_of_targets_one_of_misses_and_a_drawing() -> None:
+def test_the_page_is_five_sentences_and_two_drawings() -> None:
     _, _, text = page.PAGE.read_text().partition("# Benchmarks\n\n")
-    sentences, targets, misses, drawing = re.split(r"\n\n## .+\n\n", text)
-    assert drawing.startswith(f"![curves]({page.CURVES})\n")
-    assert (page.PAGE.parent / page.CURVES).exists()
-    assert [line[-1] for line in sentences.splitlines()] == ["."] * 5
-    assert "not measured" not in sentences
-    assert "|" not in sentences
+    summary, beside, more = re.split(r"\n\n## .+\n\n", text)
+    *sentences, _, link = summary.splitlines()
+    assert [(line[:2], line[-1]) for line in sentences] == [("- ", ".")] * 5
+    assert link.endswith(f"({page.BEHIND})")
+    assert "not measured" not in summary
+    for drawing, file in ((beside, page.BESIDE), (more, page.CURVES)):
+        assert re.match(rf"!\[[^\]]+\]\({file}\)\n", drawing)
+        assert (page.PAGE.parent / file).exists()
+    assert "|" not in text
+
+
+def test_the_words_for_the_drawing_say_where_siltstone_stands() -> None:
+    rounds = {"siltstone": {"1 threads": [2.0]}, "sqlite": {"1 threads": [3.0]}}
+    assert "commits of one row per second, 1 thread: 2 of 2]" in page.text(
+        [run_of(1, {"W1": rounds})]
+    )
+
+
+def test_the_page_behind_it_is_a_table_of_targets_and_one_of_misses() -> None:
+    _, _, text = BEHIND.read_text().partition("# Targets\n\n")
+    _, _, tables = text.partition("\n\n")
+    targets, misses = re.split(r"\n\n## .+\n\n", tables)
     for table in (targets, misses):
         assert {line[0] for line in table.splitlines()} == {"|"}
     named = [line.split(" | ")[0].removeprefix("| ") for line in targets.splitlines()[2:]]
@@ -33,7 +53,7 @@ def test_the_page_is_five_sentences_a_table_of_targets_one_of_misses_and_a_drawi
 
 
 def test_each_target_of_the_page_has_its_command_day_and_commit() -> None:
-    lines = [line for line in page.PAGE.read_text().splitlines() if "| met |" in line]
+    lines = [line for line in BEHIND.read_text().splitlines() if "| met |" in line]
     assert lines
     for line in lines:
         assert re.search(r"\| `python -m [^`]+` \| \d{4}-\d\d-\d\d, [0-9a-f]{10} \|$", line), line
@@ -56,7 +76,7 @@ def test_every_missed_target_has_its_reason() -> None:
 def test_targets_of_one_reason_stand_in_one_line_with_what_was_wanted() -> None:
     slow = one_thread(1.0, 2.0)
     slow["siltstone"]["8 threads"], slow["sqlite"]["8 threads"] = [1.0], [2.0]
-    (line,) = [x for x in page.text([run_of(1, {"W1": slow})]).splitlines() if "; W1" in x]
+    (line,) = [x for x in page.targets([run_of(1, {"W1": slow})]).splitlines() if "; W1" in x]
     one, eight = "W1, 1 thread: x SQLite: 0.5, wanted >= 0.95", "W1, 8 threads: x best durable peer"
     assert line.startswith(f"| {one}; {eight}: 0.5, wanted >= 2.5 | A commit of one thread")
 
@@ -69,7 +89,7 @@ def test_runs_of_several_days_answer_together_each_with_its_own_commit() -> None
     found = {one.name: one.value for one in page.answers(runs)}
     assert found["W1, 1 thread: x SQLite"] == 1.5
     assert found["W4, recent: reads/s"] == 300_000.0
-    lines = page.text(runs).splitlines()
+    lines = page.targets(runs).splitlines()
     assert [line[-18:] for line in lines if "W4, recent: reads" in line] == ["| 2026-11-01, c1 |"]
     assert [line[-18:] for line in lines if "W1, 1 thread" in line] == ["| 2026-11-02, c2 |"]
 
@@ -85,4 +105,4 @@ def test_the_page_has_the_targets_of_spark() -> None:
         {}, {}, {"rows": 10, "medians": {}, "targets": [target]},
     )  # fmt: skip
     line = "| Spark, count: x | <= 2 | 1.25 | met |  | `python -m bench.spark` | 2026-11-26, c1 |"
-    assert line in page.text([run]).splitlines()
+    assert line in page.targets([run]).splitlines()

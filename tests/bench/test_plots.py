@@ -8,6 +8,8 @@ from xml.etree import ElementTree as ET
 
 from bench import curves, plots
 from bench.kept import Run
+from bench.results import Results
+from bench.workload import Sizes
 
 LIMITS = {"fdatasync/s, preallocated file": 15.0}
 
@@ -55,6 +57,25 @@ def test_the_same_numbers_are_the_same_text(tmp_path: Path) -> None:
     for name in ("one.svg", "other.svg"):
         plots.draw(runs, tmp_path / name)
     assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "other.svg").read_bytes()
+
+
+def results_of(rounds: dict[str, Any]) -> Results:
+    return Results("", Sizes(1.0, 0.0, 1), {}, {}, rounds, {"siltstone", "sqlite"})
+
+
+def test_what_is_kept_beside_others_has_a_panel_and_who_may_lose_commits_a_star(
+    tmp_path: Path,
+) -> None:
+    peers = {name: {"1 threads": [1.0]} for name in ("siltstone", "sqlite", "lance")}
+    plots.compare(results_of({"W1": peers}), tmp_path / "beside.svg")
+    words = words_of(tmp_path / "beside.svg")
+    assert {"siltstone", "sqlite", "lance *"} <= set(words)
+    assert [title for title in plots.BESIDE if title in words] == [*plots.BESIDE][:1]
+
+
+def test_of_nothing_kept_beside_others_nothing_is_drawn(tmp_path: Path) -> None:
+    plots.compare(results_of({}), tmp_path / "beside.svg")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_without_curves_nothing_is_drawn(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The page of guarantees names every test file that checks one, and the defects that it catches.
+"""The page of guarantees links every test file that checks one, and names what it catches.
 
 A defect is caught by the suite of the first guarantee that it breaks, not by that of another one.
 """
@@ -10,7 +10,7 @@ import re
 import pytest
 
 from proof.defects.planted import ROOT, Planted, every
-from proof.guarantees import PAGE, caught, suites, written
+from proof.guarantees import HEADING, PAGE, caught, suites, written
 
 SUITES = suites()
 
@@ -22,7 +22,7 @@ def test_the_page_has_fourteen_guarantees_and_each_has_tests() -> None:
     assert all(SUITES.values())
 
 
-def test_the_table_of_the_page_is_what_python_m_proof_guarantees_writes() -> None:
+def test_the_lists_of_the_page_are_what_python_m_proof_guarantees_writes() -> None:
     page = PAGE.read_text()
     assert page == written(page, SUITES)
 
@@ -31,6 +31,7 @@ def test_a_page_without_a_test_file_gets_it_back() -> None:
     page = PAGE.read_text()
     name = SUITES[2][0]
     lacking = "".join(line for line in page.splitlines(keepends=True) if name not in line)
+    lacking = re.sub(r"\[\d+ files", "[no files", lacking)
     assert lacking != page
     assert written(lacking, SUITES) == page
 
@@ -47,10 +48,37 @@ def test_a_defect_is_caught_by_the_own_suite_of_what_it_breaks(planted: Planted)
     assert files <= {*SUITES[planted.breaks[0]]}
 
 
-def test_a_defect_stands_in_the_row_of_the_file_that_catches_it() -> None:
-    rows = re.findall(r"^\| (\d+) \| `([^`]+)` \| (.*) \|$", PAGE.read_text(), re.MULTILINE)
-    shown = {(int(number), name): {*re.findall(r"`([^`]+)`", cell)} for number, name, cell in rows}
+def lists_of(page: str) -> dict[int, dict[str, set[str]]]:
+    """Return the defects of each test file, by the guarantee and the path that is linked."""
+    _, _, lists = page.partition(HEADING)
+    found: dict[int, dict[str, set[str]]] = {}
+    for part in lists.split("\n### Tests of ")[1:]:
+        title, _, lines = part.partition("\n")
+        rows = re.findall(r"^- \[(.+)\]\(\.\./\1\)(.*)$", lines, re.MULTILINE)
+        files = {name: {*re.findall(r"`([^`]+)`", rest)} for name, rest in rows}
+        found[int(title) if title.isdigit() else 0] = files
+    return found
+
+
+def test_a_defect_stands_behind_the_file_that_catches_it() -> None:
+    lists = lists_of(PAGE.read_text())
+    assert {number: [*files] for number, files in lists.items()} == {
+        number: sorted(names) for number, names in SUITES.items()
+    }
+    shown = {(number, name): of for number, files in lists.items() for name, of in files.items()}
     assert {place: names for place, names in shown.items() if names} == caught()
+
+
+def test_each_guarantee_says_how_we_know_and_leads_to_its_tests() -> None:
+    prose, _, _ = PAGE.read_text().partition(HEADING)
+    _, *sections = re.split(r"^## ", prose, flags=re.MULTILINE)
+    for section in sections:
+        number = int(section.partition(".")[0]) if section[0].isdigit() else 0
+        anchor = f"#tests-of-{number or 'what-others-may-do'}"
+        assert (
+            section.count(f"- **How we know** ([{len(SUITES[number])} files of tests]({anchor})")
+            == 1
+        )
 
 
 def test_every_guarantee_has_a_defect() -> None:
