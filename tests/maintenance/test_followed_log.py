@@ -328,6 +328,7 @@ def test_a_reader_that_sleeps_at_any_request_shows_one_whole_prefix(
                 assert seen.seq >= (shown if is_there else shipped)
                 with db.snapshot(seq=seen.seq) as expected:
                     assert content(seen) == content(expected)
+                server.asleep.clear()
                 assert seen_by(far) == seen_by(db)
             number += 1 if is_there else by_day(4, 1)
     assert number > 3
