@@ -211,5 +211,38 @@ ALL = (
         _worst("memory", "anonymous MiB, budget of 256"),
         True,
     ),
+    Target(
+        "reach: requests of a checkpoint's copy", 12, _worst("reach", "checkpoint: requests"), True
+    ),
+    Target(
+        "reach: rounds of a checkpoint's copy", 2.0, _plain("reach", "checkpoint: rounds"), True
+    ),
+    Target(
+        "reach: puts of each further table", 4.0, _worst("reach", "each further table: puts"), True
+    ),
+    *(
+        Target(
+            f"reach: a shipped commit / a put, {added} ms added",
+            1.2,
+            _plain("reach", f"shipped / a put, {added} ms added"),
+            True,
+        )
+        for added in (0, 30, 100)
+    ),
+    Target("reach: shipped/s, 64 clients / 1", 20.0, _plain("reach", "shipped: 64 clients / 1")),
+    Target("reach: scan, x raw Lance", 0.9, _plain("reach", "scan: x raw Lance, 0 ms added")),
+    Target("reach: kept with a mirror", 0.97, _plain("reach", "upserts/s kept with a mirror")),
+    Target(
+        "reach: modules of a mirror without one",
+        0.0,
+        _worst("reach", "modules of a mirror without one"),
+        True,
+    ),
+    Target(
+        "reach: lists of a vacuum - keys / 1,000",
+        4.0,
+        _worst("reach", "vacuum: lists - keys / 1,000"),
+        True,
+    ),
     Target("start: our own CPU, ms", 80.0, _plain("start", "our own CPU ms"), True),
 )

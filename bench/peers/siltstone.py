@@ -22,7 +22,7 @@ class Siltstone:
     takes = frozenset(
         {*(f"W{number}" for number in range(1, 15)), "CPU", "memory", "http", "start"}
         | {"versions", "index", "sql", "writes", "many", "ranges", "large"}
-        | {"processes", "loop"}
+        | {"processes", "loop", "reach"}
     )
 
     def __init__(self, path: Path, *, keep_log: bool = False, **options: Any) -> None:

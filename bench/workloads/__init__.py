@@ -1,6 +1,7 @@
 """Workloads: one module for each question; the order here is the order of a run."""
 
 from bench.processes.workload import Processes
+from bench.reach.workload import Reach
 from bench.workload import Workload
 from bench.workloads.batches import Batches
 from bench.workloads.compacted import Compacted
@@ -57,4 +58,5 @@ ALL: tuple[Workload, ...] = (
     Looping(),
     Starting(),
     Versions(),
+    Reach(),
 )

