@@ -106,7 +106,9 @@ class AsyncStore:
             self._commits = db.loop_commits(threads.under_way.ids)
             if self._commits is not None:
                 groups = GroupCommits(threads, self._commits, db.options.room_timeout_s)
-        news = None if self._commits is None else self._commits.news
+        news = db.server_news if isinstance(db, JoinedStore) else None
+        if self._commits is not None:
+            news = self._commits.news
         self._store = LoopStore(db, threads, groups, news)
         self._lines = LoopTurns()
 
