@@ -16,7 +16,7 @@ from siltstone.aio.commits import WAITING_MAX, GroupCommits
 from siltstone.aio.threads import Threads
 from siltstone.joined.store import JoinedStore
 from siltstone.options import Options
-from tests.aio.reaches import SCHEMA, reached
+from tests.aio.reaches import REACHES, SCHEMA, reached
 from tests.aio.test_cancelled import Gate, refused, write
 from tests.support.handles import dropped
 
@@ -110,13 +110,40 @@ def test_of_a_cancelled_group_each_commit_is_whole(tmp_path: Path) -> None:
     assert {-key for key in found if isinstance(key, int)} == found
 
 
-def test_one_thread_is_enough_for_all(tmp_path: Path) -> None:
+@pytest.mark.parametrize("reach", ["joined", "served"])
+def test_a_loop_that_ends_leaves_nothing_open_at_the_owner(reach: str, tmp_path: Path) -> None:
+    async def main(place: str) -> list[int]:
+        db = aio.Store(await asyncio.to_thread(opened_at, place), Threads(4))
+        tx = await db.transaction()
+        await tx["rows"].upsert({"id": -1, "n": 0})
+        writes = [asyncio.ensure_future(db["rows"].upsert({"id": n, "n": n})) for n in range(20)]
+        await asyncio.wait(writes, return_when=asyncio.FIRST_COMPLETED)
+        return [n for n, each in enumerate(writes) if each.done()]  # the others are left behind
+
+    def opened_at(place: str) -> st.Store:
+        if reach == "joined":
+            return JoinedStore(tmp_path / "shop", place, Options())
+        return st.connect(place)
+
+    with st.connect(tmp_path / "shop", background=False) as owner:
+        owner.create_table("rows", SCHEMA, "id")
+        place = str(owner.serve_local()) if reach == "joined" else owner.serve(port=0).url
+        acknowledged = asyncio.run(main(place))
+        gc.collect()
+        owner["rows"].upsert({"id": 100, "n": 0})
+    found = rows_of(tmp_path / "shop")
+    assert {*acknowledged, 100} <= found
+    assert -1 not in found
+
+
+@pytest.mark.parametrize("reach", REACHES)
+def test_one_thread_is_enough_for_all(reach: str, tmp_path: Path) -> None:
     async def work(tx: aio.Transaction) -> None:
         await tx["rows"].update_where("id = 0", sql={"n": "n + 1"})  # needs a thread each time
         await tx["rows"].count()
 
     async def main() -> None:
-        async with reached("owned", tmp_path, threads_max=1) as db:
+        async with reached(reach, tmp_path, threads_max=1) as db:
             await db["rows"].upsert({"id": 0, "n": 0})
             feed = asyncio.ensure_future(anext(db.follow(await db.seq)))
             runs = [db.run(work, attempts=1_000) for _ in range(8)]

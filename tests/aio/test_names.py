@@ -71,9 +71,9 @@ def test_each_call_says_what_it_does(sync: type, awaited: type, name: str) -> No
     assert ">>>" not in text, name
 
 
-def test_connect_takes_the_same_arguments_and_the_bound_of_its_threads() -> None:
+def test_connect_takes_the_same_arguments_and_its_bounds() -> None:
     expected, found = (set(inspect.signature(face.connect).parameters) for face in (st, aio))
-    assert found - expected == {"threads_max"}
+    assert found - expected == {"threads_max", "answer_timeout_s"}
     assert not expected - found
 
 

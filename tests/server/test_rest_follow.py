@@ -130,6 +130,23 @@ def test_the_id_goes_on_where_commits_have_no_rows_of_the_tables(tmp_path: Path)
             assert events.response.readline() == f"id: {db.seq}\n".encode()
 
 
+def test_seqs_alone_come_at_once_and_with_each_commit(tmp_path: Path) -> None:
+    with rest_of(tmp_path / "s") as (db, service, rest):
+        filled(db)
+        with following(service, "?seqs=true") as events:
+            told = iter(events)
+            assert next(told) == ("seq", {"seq": db.seq})
+            db["b"].upsert({"id": 1})
+            assert next(told) == ("seq", {"seq": db.seq})
+            assert events.last_id == str(db.seq)
+        with following(service, f"?seqs=true&since={db.seq}") as events:
+            told = iter(events)
+            db["b"].upsert({"id": 2})
+            assert next(told) == ("seq", {"seq": db.seq})
+        assert rest.get("/v1/follow?seqs=true&tables=a").code == (400, 13)
+        assert rest.get("/v1/follow?seqs=perhaps").code == (400, 13)
+
+
 def test_a_feed_ends_with_its_server(tmp_path: Path) -> None:
     with rest_of(tmp_path / "s") as (db, service, _):
         filled(db)

@@ -53,6 +53,28 @@ def test_a_call_that_fails_stops_none_behind_it() -> None:
     assert made == [1]
 
 
+def test_a_target_that_cannot_be_told_of_what_was_lost_stops_none_behind_it() -> None:
+    may_end, has_begun, made = threading.Event(), threading.Event(), list[int]()
+
+    def block() -> None:
+        has_begun.set()
+        may_end.wait(60)
+
+    def refuse(_: int) -> None:
+        raise BrokenPipeError
+
+    aside = Aside("aside-untold", refuse, held_max=1)
+    aside.add(block)
+    assert has_begun.wait(60)
+    for number in range(3):
+        aside.add(lambda number=number: made.append(number))
+    may_end.set()
+    assert aside.drain(60)
+    aside.add(lambda: made.append(9))
+    assert aside.drain(60)
+    assert made == [0, 9]
+
+
 def test_many_threads_may_add() -> None:
     made: list[int] = []
     aside = Aside("aside-many", lambda _: None, held_max=100_000)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from siltstone.aio.commits import GroupCommits
 from siltstone.aio.threads import Threads
 from siltstone.api import store
+from siltstone.joined.news.server_news import ServerNews
 from siltstone.local.loop_commits import News
 
 
@@ -14,10 +15,10 @@ from siltstone.local.loop_commits import News
 class LoopStore:
     """See the module. `groups`: its commits, where this process owns the store; else None.
 
-    `news`: where that tells of commits.
+    `news`: where that, or the server that is asked, tells of commits.
     """
 
     db: store.Store
     threads: Threads
     groups: GroupCommits | None
-    news: News | None
+    news: News | ServerNews | None

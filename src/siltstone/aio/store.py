@@ -11,6 +11,7 @@ threads.
 from __future__ import annotations
 
 import datetime as dt
+import math
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
@@ -28,8 +29,11 @@ from siltstone.aio.tables import AsyncTable
 from siltstone.aio.threads import THREADS_MAX, Threads
 from siltstone.aio.transaction import AsyncTransaction
 from siltstone.api import results, store
+from siltstone.arguments import seconds_from
 from siltstone.choices import Durability, Isolation, Outcome
+from siltstone.errors import RequestError
 from siltstone.given import Rows, SchemaLike
+from siltstone.joined.store import JoinedStore
 from siltstone.local.store import LocalStore
 from siltstone.options import ConnectOptions
 
@@ -48,6 +52,7 @@ def connect(
     read_only: bool = False,
     join: bool = False,
     threads_max: int = THREADS_MAX,
+    answer_timeout_s: float | None = None,
     **options: Unpack[ConnectOptions],
 ) -> Opening[AsyncStore]:
     """Open the store at `path`, or create it: `async with aio.connect(...)`, or `await` it.
@@ -57,14 +62,28 @@ def connect(
         read_only: Only read.
         join: Work through the owner, if another process owns the store.
         threads_max: So many calls that wait are made at once.
+        answer_timeout_s: If another process owns the store and says nothing for so long, it is
+            taken for gone, though a stopped one owns it still. It bounds each call, maintenance,
+            too. None: an answer takes as long as it takes.
         options: See `siltstone.connect`.
 
     Raises:
-        RequestError: `threads_max` is no integer from 1.
+        RequestError: `threads_max` is no integer from 1, or `answer_timeout_s` no time.
         SiltstoneError: As for `siltstone.connect`.
     """
-    opens = partial(door.connect, path, read_only=read_only, join=join, **options)
+    given_s = 1.0 if answer_timeout_s is None else answer_timeout_s
+    if not 0 < seconds_from("answer_timeout_s", given_s) < math.inf:
+        raise RequestError("answer_timeout_s must be above 0, and finite")
+    connects = partial(door.connect, path, read_only=read_only, join=join, **options)
+    opens = partial(_bounded, connects, answer_timeout_s)
     return Opening(partial(_opened, opens, threads_max, door.caller()))
+
+
+def _bounded(connects: Callable[[], store.Store], answer_timeout_s: float | None) -> store.Store:
+    made = connects()
+    if isinstance(made, JoinedStore) and answer_timeout_s is not None:
+        made.pool.wait_at_most(answer_timeout_s)
+    return made
 
 
 async def _opened(
@@ -87,7 +106,9 @@ class AsyncStore:
             self._commits = db.loop_commits(threads.under_way.ids)
             if self._commits is not None:
                 groups = GroupCommits(threads, self._commits, db.options.room_timeout_s)
-        news = None if self._commits is None else self._commits.news
+        news = db.server_news if isinstance(db, JoinedStore) else None
+        if self._commits is not None:
+            news = self._commits.news
         self._store = LoopStore(db, threads, groups, news)
         self._lines = LoopTurns()
 

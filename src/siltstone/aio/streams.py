@@ -15,7 +15,7 @@ import pyarrow as pa
 from siltstone.aio.loop_store import LoopStore
 from siltstone.aio.threads import CallSite, Threads
 from siltstone.aio.turns import CallTurns
-from siltstone.api.following import WAIT_S, pauses
+from siltstone.api.following import pauses
 from siltstone.api.results import Change, commits_of
 from siltstone.errors import ClosedError
 
@@ -136,7 +136,7 @@ class ChangeStream:
         store, above, news = self._store, self._since, self._store.news
         if news is None:
             for pause_s in pauses():
-                if await store.threads.run(lambda: store.db.durable_seq) > above:
+                if await self._durable_seq() > above:
                     return
                 await asyncio.sleep(pause_s)
             return
@@ -144,10 +144,17 @@ class ChangeStream:
             store.threads.check()
             told = asyncio.Event()
             with news.heard(lambda told=told: store.threads.tell(told.set)):
-                if store.db.durable_seq > above:
+                if await self._durable_seq() > above:
                     return
                 try:
-                    async with asyncio.timeout(WAIT_S):
+                    async with asyncio.timeout(news.patience_s):
                         await told.wait()
                 except TimeoutError:
                     continue
+
+    async def _durable_seq(self) -> int:
+        """Return the last seq that is durable: its owner knows it without a wait."""
+        store = self._store
+        if store.groups is not None:
+            return store.db.durable_seq
+        return await store.threads.run(lambda: store.db.durable_seq)

@@ -162,6 +162,18 @@ class HttpOwnerConnection(http.client.HTTPConnection):
             self.send(whole)
         return self._checked(self.getresponse())
 
+    def follow(self) -> http.client.HTTPResponse:
+        """Ask for the seqs of the server's commits as they come; return the events.
+
+        Raises:
+            SiltstoneError: It refuses; too many may follow already.
+        """
+        self.request("GET", protocol.SEQS_PATH, headers=self._target.headers)
+        response = self.getresponse()
+        if response.status != 200:
+            raise refused(response.status, response.read())
+        return response
+
     def send(self, data: Any) -> None:
         """Send, or hold what is to go in one piece."""
         if self._held is None:

@@ -31,6 +31,9 @@ END_KEY = b"siltstone.end"
 ADDRESSES = {"transaction": "transaction/begin", "snapshot": "snapshot/open"}
 """Where operations of the store are asked for whose address is not their name."""
 
+SEQS_PATH = "/v1/follow?seqs=true"
+"""What a server tells of its commits by itself."""
+
 ID_HEADER = "x-siltstone-id"
 TRANSACTION_HEADER = "x-siltstone-txn"
 SNAPSHOT_HEADER = "x-siltstone-snapshot"

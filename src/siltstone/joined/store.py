@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from threading import Event
 from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -30,10 +31,11 @@ from siltstone.engine.write.stage_task import StageTask
 from siltstone.errors import RequestError
 from siltstone.joined.connection_pool import ConnectionPool
 from siltstone.joined.near import Near
+from siltstone.joined.news.server_news import ServerNews
 from siltstone.joined.owner_turns import OwnerTurns
 from siltstone.joined.remote import ask, is_write, near_first, remote, written
 from siltstone.joined.snapshot import JoinedSnapshot
-from siltstone.joined.targets import Target
+from siltstone.joined.targets import ServerTarget, Target
 from siltstone.joined.transactions.owner_commits import core_of
 from siltstone.joined.transactions.transaction import JoinedTransaction
 from siltstone.local.snapshot import seen_by
@@ -87,6 +89,8 @@ class JoinedStore(Store):
         if self._near is not None:
             self.pool.committed = self._near.committed
         self._core = None if self._near is None else core_of(self.pool, self._near)
+        is_served = isinstance(self.pool.target, ServerTarget)
+        self.server_news = ServerNews(self.pool) if is_served else None
 
     @property
     def near(self) -> LocalStore | None:
@@ -275,6 +279,16 @@ class JoinedStore(Store):
 
     def _changes_of(self, name: str, since: int, until: int) -> Iterator[pa.RecordBatch]:
         yield from ask(self, operation(Face.STORE, "changes_of"), name, since, until)
+
+    def _await_seq(self, above: int, wait_s: float) -> int:
+        news = self.server_news
+        if news is None:
+            return super()._await_seq(above, wait_s)
+        told = Event()
+        with news.heard(told.set):
+            if self.durable_seq <= above:
+                told.wait(min(wait_s, news.patience_s))
+            return self.durable_seq
 
     @near_first
     def log(self, limit: int = 20) -> Listing[results.LogEntry]:

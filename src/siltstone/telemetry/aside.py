@@ -81,7 +81,8 @@ class Aside:
                     self._calls.popleft()()
                 if self._lost and len(self._calls) < self._held_max:
                     lost, self._lost = self._lost, 0
-                    self._tell_lost(lost)
+                    with suppress(Exception):
+                        self._tell_lost(lost)
             self._is_at_work.release()
             # Who added a call just before the release found the thread at work, and left it to it.
             has_turn = bool(self._calls) and self._is_at_work.acquire(blocking=False)

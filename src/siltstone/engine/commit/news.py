@@ -17,6 +17,9 @@ Told = Callable[[], object]
 class News:
     """See the module. Any thread; what is told must not wait, nor raise."""
 
+    patience_s = 5.0
+    """How long one who waits, and is not told, leaves the store alone."""
+
     def __init__(self) -> None:
         self.waiting: dict[object, Told] = {}
         """Who is told; a commit asks whether there is anybody, which costs it no call."""

@@ -48,7 +48,7 @@ def routes_of(
         _get("/metrics", _READ, system.metrics, gives=TEXT),
         _get("/v1/status", _READ, system.status),
         _get("/v1/changes", _READ, feed.changes, gives=STREAM, query=_RANGE, is_read=True),
-        _get("/v1/follow", _READ, follow, gives=EVENTS, query=("since", "tables")),
+        _get("/v1/follow", _READ, follow, gives=EVENTS, query=("since", "tables", "seqs")),
         _get("/v1/log", _READ, past.log, query=("limit",)),
         _get("/v1/diff", _READ, past.diff, gives=STREAM, query=_DIFF, is_read=True),
         _post("/v1/sql", _READ, sql.run, gives=STREAM, query=("format",), is_statement=True),

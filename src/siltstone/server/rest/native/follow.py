@@ -4,6 +4,9 @@
     event: change
     data: {"seq": 42, "is_whole": true, "changes": [{"op", "table", "row"}, ...]}
 
+With `seqs=true` an event has no more than the last seq, `event: seq` and `data: {"seq": 42}`, and
+one may stand for several commits: for those that read the rows in another way.
+
 A commit with many rows comes in several events, of which only the last is whole and has an id: a
 client that connects again gets all of it again. Where commits came without such rows, an event
 without data moves the id on. An error that comes later is an `event: error`. The stream ends after
@@ -46,13 +49,27 @@ class FollowRoutes:
         since, names = _since(call), call.names("tables")
         db = self._served.db
         until = db.durable_seq
-        readers = db.changes(since, until, names)  # what is wrong is said before the first event
+        if call.truth("seqs"):
+            events = self._seqs(since, until)
+            if names:
+                raise invalid("seqs=true tells of every commit: it takes no tables")
+        else:  # what is wrong is said before the first event
+            events = self._events(since, until, db.changes(since, until, names), names)
         if not self._room.acquire(blocking=False):
             raise BusyError(f"{self._most} clients follow this store already")
         release = _once(self._room.release)
         news = self._served.parts.core.writer().news
-        events = self._events(since, until, readers, names)
         return Reply(Pieces(EVENTS_TYPE, events, release, _told, Feed(news.heard, _IDLE)), until)
+
+    def _seqs(self, since: int, until: int) -> Iterator[bytes]:
+        """Yield events that have the last seq alone; nothing where there is nothing yet."""
+        yield _BEGIN
+        while True:
+            if until > since:
+                yield b'id: %d\nevent: seq\ndata: {"seq":%d}\n\n' % (until, until)
+                since = until
+            yield b""
+            until = self._served.db.durable_seq
 
     def _events(
         self, since: int, until: int, readers: dict[str, Any], names: list[str] | None

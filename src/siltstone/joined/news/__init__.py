@@ -1,0 +1,1 @@
+"""What the owner tells of commits, without being asked each time."""
