@@ -28,7 +28,7 @@ _READ_S = 0.2
 _NOT_KEPT = ("SILTSTONE", "COLUMNS", "LINES")
 
 
-class _Screen(pyte.HistoryScreen):
+class Screen(pyte.HistoryScreen):
     """A screen that remembers all lines, and answers where its cursor is."""
 
     def __init__(self, width: int, height: int) -> None:
@@ -63,7 +63,7 @@ class Terminal:
         **variables: str,
     ) -> None:
         """Start a command, `siltstone`, in a directory; its stdout may go into a file."""
-        self.screen = _Screen(width, height)
+        self.screen = Screen(width, height)
         self.cwd = str(cwd)
         self._stream = pyte.ByteStream(self.screen)
         self.raw = b""

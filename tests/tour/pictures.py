@@ -3,7 +3,7 @@
     python -m tests.tour.pictures       writes docs/pictures, in about a minute
 
 The tour is typed into a terminal, whose screen becomes SVG. Its store, after a day's work more, is
-then looked at by Debian's Chromium.
+then looked at by Debian's Chromium. The notebook gives one of its plots.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from tests.cli.tours import bash, consoles, shown
 from tests.support.browser import Browser, chromium
 from tests.test_documents import ROOT
 from tests.tour.drawn import svg
+from tests.tour.notebook import executed, plots
 from tests.tour.test_tour import PAGE, is_second
 
 PICTURES = ROOT / "docs" / "pictures"
-BYTES_MAX = 150_000
 _WIDTH = 108
-_WINDOW = 1120, 640
+_WINDOW = 1160, 640
 _BURSTS = (2, 4, 3, 6, 9, 5, 7, 11, 8, 4, 6, 3, 2, 1)
 """How many transactions there are from one look of the overview at its store to the next."""
 _POINTS = "return document.querySelector('.spark path')?.getAttribute('d').split('L').length ?? 0"
@@ -41,14 +41,13 @@ WHERE f.dest = 'LAX' GROUP BY ALL ORDER BY flights DESC"""
 
 
 def terminal_pictures(folder: Path) -> None:
-    """Type the tour up to its server, and keep two moments of the screen."""
+    """Type the tour up to its server, and keep what the shell showed of a transaction."""
     blocks = consoles(PAGE)
     alone = blocks[: [is_second(block) for block in blocks].index(True)]
     with bash(folder, width=_WIDTH) as terminal:
         for block in alone:
             shown(terminal, block)
         _keep(terminal, "shell", "$ siltstone shell", "air> delete")
-        _keep(terminal, "undo", "$ siltstone undo", "$ siltstone index")
 
 
 def _keep(terminal: Terminal, name: str, first: str, end: str) -> None:
@@ -105,23 +104,23 @@ def console_pictures(folder: Path) -> None:
                     db.merge("flights")
                 points = partial(browser.js, _POINTS)
                 browser.until(partial(_is_above, points, points()))
-            for name, go in VIEWS.items():
+            for name, (go, height) in VIEWS.items():
                 go(browser)
                 browser.settled()
-                _keep_page(browser, name)
+                _keep_page(browser, name, height)
 
 
 def _is_above(now: Callable[[], int], before: int) -> bool:
     return now() > before
 
 
-def _keep_page(browser: Browser, name: str) -> None:
+def _keep_page(browser: Browser, name: str, height: int) -> None:
     """Keep a picture of few colors: a third of the bytes, and to the eye the same."""
     browser.js(_PLACE)
     whole = Image.open(io.BytesIO(browser.driver.get_screenshot_as_png())).convert("RGB")
-    whole.quantize(_COLORS, dither=Image.Dither.NONE).save(
-        PICTURES / f"console-{name}.png", optimize=True
-    )
+    shown = whole.crop((0, 0, whole.width, height))
+    few = shown.quantize(_COLORS, dither=Image.Dither.NONE)
+    few.save(PICTURES / f"console-{name}.png", optimize=True)
 
 
 def _asks(browser: Browser) -> None:
@@ -135,20 +134,28 @@ def _chooses(browser: Browser) -> None:
     browser.open("timeline")
     browser.js("document.querySelectorAll('.timeline a')[3].dispatchEvent(new Event('click'))")
     browser.says("Open as of here")
+    browser.js("document.querySelector('main .scroll').scrollLeft = 0")
 
 
-VIEWS: dict[str, Callable[[Browser], object]] = {
-    "overview": lambda browser: browser.settled(),
-    "timeline": _chooses,
-    "diff": lambda browser: browser.open("diff/3/4"),
-    "sql": _asks,
+VIEWS: dict[str, tuple[Callable[[Browser], object], int]] = {
+    "overview": (lambda browser: browser.settled(), 620),
+    "timeline": (_chooses, 480),
+    "diff": (lambda browser: browser.open("diff/3/4"), 560),
+    "sql": (_asks, 640),
 }
+"""How to come to each view, and how much of the window has something to be seen."""
+
+
+def notebook_picture(folder: Path) -> None:
+    """Keep the plot of two moments of a table."""
+    (PICTURES / "moments.svg").write_text(plots(executed(folder))[0])
 
 
 def main() -> None:
     """Make all."""
     PICTURES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
+        notebook_picture(Path(folder))
         terminal_pictures(Path(folder))
         console_pictures(Path(folder))
 

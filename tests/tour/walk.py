@@ -125,12 +125,12 @@ def spark(walk: Walk) -> str:
 STEPS: dict[str, tuple[Callable[[Walk], str], str]] = {
     "an environment, and README's install": (environment, "as long as pip"),
     "README: ten lines": (ten_lines, "some seconds"),
-    "README: a store to look at": (demo, "about a minute"),
     "the tour, up to its server": (tour, "five minutes"),
     "the console": (console, "some seconds"),
     "a CSV of one's own": (own_csv, "some seconds"),
     "a web application": (web_app, "some seconds"),
     "the tour: Spark": (spark, "a minute, and pip"),
+    "README: a store to look at": (demo, "about a minute"),
 }
 
 
