@@ -17,6 +17,7 @@ from typing import Any, Self
 
 import pexpect
 import pyte
+from pyte.screens import Char
 
 PROMPT = re.compile(r"(\$|[\w.:…-]+( \[[^]]*\])?>) ?")
 LONG = "select count(*) from range(10000000000) a, range(10000000000) b;"
@@ -27,7 +28,7 @@ _READ_S = 0.2
 _NOT_KEPT = ("SILTSTONE", "COLUMNS", "LINES")
 
 
-class _Screen(pyte.HistoryScreen):
+class Screen(pyte.HistoryScreen):
     """A screen that remembers all lines, and answers where its cursor is."""
 
     def __init__(self, width: int, height: int) -> None:
@@ -37,10 +38,15 @@ class _Screen(pyte.HistoryScreen):
     def write_process_input(self, data: str) -> None:
         self.answer(data)
 
+    def cells(self) -> list[list[Char]]:
+        """Return all lines up to the cursor, each with the look of its characters."""
+        below = [self.buffer[y] for y in range(self.cursor.y + 1)]
+        lines = (*self.history.top, *below)
+        return [[line[x] for x in range(self.columns)] for line in lines]
+
     def drawn(self) -> list[str]:
-        """Return all lines up to the cursor."""
-        above = ["".join(line[x].data for x in range(self.columns)) for line in self.history.top]
-        return [line.rstrip() for line in (*above, *self.display[: self.cursor.y + 1])]
+        """Return the text of all lines up to the cursor."""
+        return ["".join(cell.data for cell in line).rstrip() for line in self.cells()]
 
 
 class Terminal:
@@ -57,7 +63,7 @@ class Terminal:
         **variables: str,
     ) -> None:
         """Start a command, `siltstone`, in a directory; its stdout may go into a file."""
-        self.screen = _Screen(width, height)
+        self.screen = Screen(width, height)
         self.cwd = str(cwd)
         self._stream = pyte.ByteStream(self.screen)
         self.raw = b""

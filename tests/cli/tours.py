@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from tests.cli.terminal import PROMPT, Terminal
@@ -28,18 +29,28 @@ def consoles(page: str) -> list[str]:
 
 
 @contextmanager
-def bash(folder: Path, width: int = WIDTH) -> Iterator[Terminal]:
-    """Yield a shell in a new home, with a `siltstone` and a `python` that are those of the tests."""
-    home, bin_ = folder / "home", folder / "bin"
+def bash(folder: Path, width: int = WIDTH, programs: Path | None = None) -> Iterator[Terminal]:
+    """Yield a shell in a new home.
+
+    Args:
+        programs: Where its `siltstone` and its `python` are, alone; by default those of the tests.
+    """
+    home = folder / "home"
     home.mkdir(exist_ok=True)
+    variables = {"PS1": "$ "} if programs is None else {"PS1": "$ ", "PYTHONPATH": ""}
+    path = os.pathsep.join([str(programs or _wrappers(folder / "bin")), os.environ["PATH"]])
+    command = ("bash", "--norc", "--noprofile")
+    with Terminal(command=command, cwd=home, width=width, PATH=path, **variables) as terminal:
+        yield terminal
+
+
+def _wrappers(bin_: Path) -> Path:
+    """Write programs that are those of the tests into a folder, and return it."""
     bin_.mkdir(exist_ok=True)
     for name, module in {"siltstone": "-m siltstone ", "python": ""}.items():
         (bin_ / name).write_text(f'#!/bin/sh\nexec {sys.executable} {module}"$@"\n')
         (bin_ / name).chmod(0o755)
-    path = f"{bin_}{os.pathsep}{os.environ['PATH']}"
-    command = ("bash", "--norc", "--noprofile")
-    with Terminal(command=command, cwd=home, width=width, PS1="$ ", PATH=path) as terminal:
-        yield terminal
+    return bin_
 
 
 def typed(line: str) -> str | None:
@@ -60,7 +71,7 @@ def shown(terminal: Terminal, block: str, told: Callable[[str], str] = str) -> l
     for line in block.splitlines():
         text = typed(line)
         if text is not None:
-            terminal.ask(told(TIME.sub(lambda found: times[found[0]], text)))
+            terminal.ask(told(TIME.sub(partial(_real, times), text)))
             seen = TIME.findall("\n".join(terminal.screen.drawn()[first:]))
             times |= dict(zip(TIME.findall(block), seen, strict=False))
     terminal.prompt()
@@ -68,6 +79,11 @@ def shown(terminal: Terminal, block: str, told: Callable[[str], str] = str) -> l
     return without_times(lines.replace(terminal.cwd, _HOME))
 
 
+def _real(times: dict[str, str], found: re.Match[str]) -> str:
+    """Return the time that was seen where the page has this one."""
+    return times[found[0]]
+
+
 def without_times(text: str) -> list[str]:
-    """Return the lines of a text with one word for all times."""
-    return TIME.sub("TIME", text).splitlines()
+    """Return the lines of a text with one word for all times, up to the last that has a word."""
+    return TIME.sub("TIME", text.rstrip()).splitlines()
