@@ -196,7 +196,8 @@ def read(url: str, _folder: Path) -> object:
 
 def named(url: str, _folder: Path) -> object:
     with st.connect(url, read_only=True) as far:
-        return SiltstoneNamespace(far).list_tables({"id": []}).tables
+        made: Any = SiltstoneNamespace(far)
+        return made.list_tables({"id": []}).tables
 
 
 DOORS: dict[str, Door] = {

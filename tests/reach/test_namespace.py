@@ -17,7 +17,7 @@ from tests.reach.conftest import Mirrored
 
 
 @pytest.fixture
-def ns(far: st.Store, monkeypatch: pytest.MonkeyPatch) -> SiltstoneNamespace:
+def ns(far: st.Store, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setenv("AWS_ALLOW_HTTP", "true")  # the servers of tests have no TLS
     monkeypatch.setenv("AZURE_ALLOW_HTTP", "true")
     return SiltstoneNamespace(far)
@@ -27,7 +27,7 @@ def sorted_rows(dataset: Any) -> list[dict[str, object]]:
     return sorted(dataset.to_table().to_pylist(), key=repr)
 
 
-def test_pylance_reads_what_was_mirrored(ns: SiltstoneNamespace, shop: Mirrored) -> None:
+def test_pylance_reads_what_was_mirrored(ns: Any, shop: Mirrored) -> None:
     assert ns.list_tables({"id": []}).tables == ["docs", "keyed", "plain"]
     assert sorted_rows(opened(ns, "plain")) == shop.at[shop.seq]["plain"]
     keyed = opened(ns, "keyed")
@@ -41,7 +41,7 @@ def test_pylance_reads_what_was_mirrored(ns: SiltstoneNamespace, shop: Mirrored)
     assert where.storage_options is None
 
 
-def test_all_tables_are_read_at_a_seq_and_at_a_tag(ns: SiltstoneNamespace, shop: Mirrored) -> None:
+def test_all_tables_are_read_at_a_seq_and_at_a_tag(ns: Any, shop: Mirrored) -> None:
     for seq in (shop.changed, shop.seq):
         with ns.at(seq=seq) as past:
             assert sorted_rows(opened(past, "plain")) == shop.at[seq]["plain"]
@@ -50,9 +50,7 @@ def test_all_tables_are_read_at_a_seq_and_at_a_tag(ns: SiltstoneNamespace, shop:
         assert sorted_rows(opened(past, "keyed")) == shop.at[shop.tagged]["keyed"]
 
 
-def test_each_listed_version_of_a_plain_table_is_read(
-    ns: SiltstoneNamespace, shop: Mirrored
-) -> None:
+def test_each_listed_version_of_a_plain_table_is_read(ns: Any, shop: Mirrored) -> None:
     found = ns.list_table_versions({"id": ["plain"]}).versions
     assert len(found) > 1
     counts = [opened(ns, "plain", version=each.version).count_rows() for each in found]
@@ -60,21 +58,21 @@ def test_each_listed_version_of_a_plain_table_is_read(
     assert counts[-1] == len(shop.at[shop.seq]["plain"])
 
 
-def test_rows_are_asked_of_the_namespace(ns: SiltstoneNamespace, shop: Mirrored) -> None:
+def test_rows_are_asked_of_the_namespace(ns: Any, shop: Mirrored) -> None:
     assert ns.count_table_rows({"id": ["keyed"]}).count == len(shop.at[shop.seq]["keyed"])
     asked = {"id": ["docs"], "k": 2, "vector": {"single_vector": [3.0, 1.0, 2.0, 3.0]}}
     found = pa.ipc.open_file(pa.BufferReader(ns.query_table(asked).data)).read_all()
     assert found.num_rows == 2
 
 
-def test_lancedb_reads_what_was_mirrored(ns: SiltstoneNamespace, shop: Mirrored) -> None:
+def test_lancedb_reads_what_was_mirrored(ns: Any, shop: Mirrored) -> None:
     db = lancedb.LanceNamespaceDBConnection(ns)
     assert db.list_tables().tables == ["docs", "keyed", "plain"]
     table = db.open_table("plain")
     assert sorted(table.to_arrow().to_pylist(), key=repr) == shop.at[shop.seq]["plain"]
 
 
-def test_writes_are_refused_in_one_sentence(ns: SiltstoneNamespace) -> None:
+def test_writes_are_refused_in_one_sentence(ns: Any) -> None:
     for work in (
         lambda: ns.declare_table({"id": ["new"]}),
         lambda: ns.drop_table({"id": ["plain"]}),

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import os
 import pickle
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -31,7 +34,8 @@ from siltstone.spark.reads.reader import BatchReader, describe
 from siltstone.spark.streams import feed
 from siltstone.spark.writes.maintenance import index, merge, optimize
 from siltstone.spark.writes.writer import BatchWriter, Sink
-from tests.reach.conftest import Mirrored
+from tests.maintenance.mirrors import content, go_on, lived
+from tests.reach.conftest import Mirrored, mirror
 from tests.support.bucket_servers import AZURE_KEY, SECRET
 
 NO_SPARK: Any = None
@@ -61,6 +65,51 @@ def test_the_format_reads_at_a_url(shop: Mirrored) -> None:
         assert found == seq
         reader = BatchReader(options.pinned(found), schema)
         assert read(reader, reader.partitions()) == shop.at[seq]["keyed"]
+
+
+WORKER = """
+import pickle, sys
+reader, partitions = pickle.load(sys.stdin.buffer)
+rows = [list(row.values()) for each in partitions for batch in reader.read(each)
+        for row in batch.to_pylist()]
+pickle.dump(rows, sys.stdout.buffer)
+"""
+
+
+def read_elsewhere(home: Path, reader: Any, partitions: list[InputPartition]) -> list[list[object]]:
+    """Return the rows that a process with a home of its own reads."""
+    home.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", WORKER],
+        input=pickle.dumps((reader, partitions)),
+        env={**os.environ, "HOME": str(home), "XDG_CACHE_HOME": str(home / "cache")},
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    return pickle.loads(done.stdout)
+
+
+def test_two_workers_with_the_bucket_alone_read_at_a_seq_while_the_owner_writes(
+    url: str, tmp_path: Path
+) -> None:
+    with lived(tmp_path / "s") as db:
+        mirror(db.path, url)
+        seq, expected = db.seq, sorted(list(row.values()) for row in content(db)["keyed"])
+        options = ReadOptions.parse({"path": f"{url}/keyed", "maxRowsPerTask": "20"})
+        schema, found = describe(options)
+        assert found == seq
+        reader = BatchReader(options.pinned(seq), schema)
+        partitions = list(reader.partitions())
+        rows = list[list[object]]()
+        for number in range(2):  # each half beside another state of the store and of the bucket
+            go_on(db, number)
+            db.merge()
+            mirror(db.path, url)
+            half = [InputPartition(each.value) for each in partitions[number::2]]
+            rows += read_elsewhere(tmp_path / f"home{number}", reader, half)
+        assert sorted(rows) == expected
+        assert db["keyed"].count() == len(expected) + 2
 
 
 def test_the_catalog_plans_and_an_executor_reads_what_it_pinned(shop: Mirrored) -> None:
@@ -99,7 +148,7 @@ def test_a_stream_reads_at_a_url_and_sets_no_tag(shop: Mirrored) -> None:
     assert reader.latestOffset(newest, ReadAllAvailable()) == newest
     reader.stop()
     with st.connect(shop.url, read_only=True) as far:
-        (seq,) = {row["_seq"] for row in rows}
+        (seq,) = {int(str(row["_seq"])) for row in rows}
         with far.snapshot(seq=seq) as then:
             assert len(rows) == then["keyed"].count() > 0
         known = far.changes(seq)["keyed"].read_all().to_pylist()
