@@ -16,7 +16,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from proof.soak import soak
+from proof.soak import mirrored, soak
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -28,17 +28,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     print(f"seed {given.seed}", flush=True)
     folder = given.folder or Path(tempfile.mkdtemp(prefix="siltstone-soak-"))
-    at_work = soak.new(folder, given.seed)
     begun = time.monotonic()
-    try:
-        at_work.run(60 * given.minutes, lambda line: print(line, flush=True))
-    except soak.SoakError as error:
-        print(f"VIOLATION {error}", flush=True)
-        return 1
+    with mirrored.bucket(_say) as url:
+        at_work = soak.new(folder, given.seed, url)
+        try:
+            at_work.run(60 * given.minutes, _say)
+        except soak.SoakError as error:
+            _say(f"VIOLATION {error}")
+            return 1
     print(f"{at_work}\nno violation in {time.monotonic() - begun:.0f} s", flush=True)
     if given.folder is None:
         shutil.rmtree(folder)
     return 0
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
 
 
 if __name__ == "__main__":

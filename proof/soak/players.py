@@ -16,7 +16,7 @@ from typing import Any
 import siltstone as st
 from proof.isolation.clients import Client
 from proof.isolation.journal import Journal
-from proof.soak import acknowledged, bank, nested, stock
+from proof.soak import acknowledged, bank, mirrored, nested, stock
 from proof.soak.acknowledged import Acknowledged
 from proof.soak.post import Post
 
@@ -49,7 +49,7 @@ class Owner:
     """The bank's writers, two players, and a server on a socket and a port."""
 
     def __init__(self, post: Post) -> None:
-        self._post, self._db = post, own(post.root)
+        self._post, self._db = post, own(post.root, **mirrored.options_of(post))
         with self._db.snapshot() as snapshot:
             self._last = bank.check(snapshot)
             known = Acknowledged(post.acknowledged)
@@ -74,6 +74,7 @@ class Owner:
             players[0].cross(players[1])
             works = [lambda w=writer: self._write(w) for writer in range(bank.WRITERS)]
             works += [lambda p=player: self._play(p) for player in players]
+            works += [mirrored.ships(self._db, self._post)] if self._post.mirror else []
             threads = [
                 threading.Thread(target=self._until, args=(work, stop))
                 for work in (*works, self._tags(), self._nests())

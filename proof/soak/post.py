@@ -17,7 +17,8 @@ class Post:
     """One process's place in the crew.
 
     `number` is no other process's of the soak, also of none that was killed; `run` counts the
-    rounds, and `begun` is when its round began, by the monotonic clock of the machine.
+    rounds, and `begun` is when its round began, by the monotonic clock of the machine. `mirror`
+    is the URL of the store's bucket, if it has one.
     """
 
     role: str
@@ -26,6 +27,7 @@ class Post:
     number: int
     run: int
     begun: float
+    mirror: str = ""
 
     def told(self) -> str:
         """Return it as an argument."""
@@ -50,6 +52,11 @@ class Post:
     def stocked(self) -> Path:
         """What the stock clients were told is committed."""
         return Path(self.folder) / "stocked"
+
+    @property
+    def shipped(self) -> Path:
+        """What the owner was told is in the bucket."""
+        return Path(self.folder) / "shipped"
 
     @property
     def journal(self) -> Path:

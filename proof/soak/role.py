@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Callable
 
-from proof.soak import care, guest, players, stock
+from proof.soak import care, guest, mirrored, players, stock
 from proof.soak.post import Post
 from siltstone.maintenance.merge import merge
 
@@ -33,6 +33,7 @@ def work_of(post: Post) -> Work:
         "merger": lambda: care.again_and_again(post, lambda: care.merge(post), 0.5),
         "vacuum": lambda: care.again_and_again(post, lambda: care.vacuum(post), 0.5),
         "indexer": lambda: care.again_and_again(post, care.Indexer(post).work, 1.5),
+        "mirror": lambda: care.again_and_again(post, mirrored.Restorer(post).work, 2.0),
         "backup": lambda: care.again_and_again(post, care.Keeper(post).work, 2.0),
     }
     return made[post.role]()

@@ -18,11 +18,12 @@ from pathlib import Path
 import siltstone as st
 from proof.isolation import clients
 from proof.isolation.journal import LEVELS, entries, judge
-from proof.soak import bank, care, copies, guest, nested, players, stock
+from proof.soak import bank, care, copies, guest, mirrored, nested, players, stock
 from proof.soak.acknowledged import Acknowledged
 from proof.soak.crew import FULL, Crew
 from proof.soak.post import Post, root_of, tally_of
 from proof.soak.tally import counted
+from siltstone import admin
 from siltstone.formats.manifest import pins_of
 from siltstone.maintenance.gc.sweep import distinct
 from siltstone.storage.tables.kept_names import public_of
@@ -45,6 +46,7 @@ WORK = {
     "vacuum": "vacuum",
     "indexer": "indexer",
     "backup": "backup",
+    "mirror": mirrored.RESTORED,
 }
 """What a role that did its work has counted."""
 QUIET = {"background": False, "retention": "0s"}
@@ -59,11 +61,19 @@ class Soak:
     """One store, and what was done to it."""
 
     def __init__(
-        self, folder: Path, seed: int, roles: Sequence[str] = FULL, round_s: float = ROUND_S
+        self,
+        folder: Path,
+        seed: int,
+        roles: Sequence[str] = FULL,
+        round_s: float = ROUND_S,
+        mirror: str = "",
     ) -> None:
-        self.seed, self._roles, self._round_s = seed, roles, round_s
+        self.seed, self._round_s = seed, round_s
+        self._roles = (*roles, *(["mirror"] if mirror else []))
         self._chance = random.Random(seed)
-        self._post = Post("", str(folder), seed, number=0, run=0, begun=time.monotonic())
+        self._post = Post(
+            "", str(folder), seed, number=0, run=0, begun=time.monotonic(), mirror=mirror
+        )
         self.kills, self.deaths = Counter[str](), Counter[str]()
         self.files, self.memory = Counter[str](), Counter[str]()
         self.checks, self.games = Counter[str](), Counter[str]()
@@ -75,6 +85,9 @@ class Soak:
             stock.create(db)
             nested.create(db)
             clients.create(db)
+            if mirror:  # before anybody asks what it has
+                db.checkpoint()
+                admin.mirror_store(db.path, mirror)
 
     def run(self, seconds: float, say: Callable[[str], object] = lambda _: None) -> None:
         """Soak for so long, in rounds; raise at the first thing that is wrong.
@@ -126,12 +139,12 @@ class Soak:
         self._check()
 
     def _have_all_worked(self) -> bool:
-        done = self.done
-        return self.commits > 0 and all(done[WORK[role]] for role in self._roles)
+        return self.commits > 0 and not self.idle
 
     # between rounds
 
     def _check(self) -> None:
+        self._check_mirror()
         self._check_copies()
         with players.own(self._post.root, **QUIET) as db:
             self._check_content(db)
@@ -155,6 +168,12 @@ class Soak:
         for folder in Path(self._post.folder).iterdir():
             if folder.name.startswith((care.BACKUPS, care.RESTORED)):
                 shutil.rmtree(folder)
+
+    def _check_mirror(self) -> None:
+        """Restore what the bucket has, and compare it with the store."""
+        if self._post.mirror:
+            mirrored.check_at_end(self._post, players.own)
+            self.checks["mirrors"] += 1
 
     def _check_copies(self) -> None:
         """Close the store as any program does, copy it slowly, and replace the copy by the last."""
@@ -225,6 +244,12 @@ class Soak:
         return path.read_bytes().count(b"\n") if path.exists() else 0
 
     @property
+    def idle(self) -> set[str]:
+        """The roles that have not done their work yet."""
+        done = self.done
+        return {role for role in self._roles if not done[WORK[role]]}
+
+    @property
     def done(self) -> Counter[str]:
         """What the roles did."""
         return counted(tally_of(Path(self._post.folder)))
@@ -271,9 +296,9 @@ def _private(root: Path) -> set[str]:
     return {name for name in found if "/_versions/" not in name and "/_refs/" not in name}
 
 
-def new(folder: Path, seed: int) -> Soak:
-    """Return a soak in an empty folder."""
+def new(folder: Path, seed: int, mirror: str = "") -> Soak:
+    """Return a soak in an empty folder; `mirror`: the URL of an empty bucket, if there is one."""
     if root_of(folder).exists():
         raise SystemExit(f"{folder} holds a soak already")
     folder.mkdir(parents=True, exist_ok=True)
-    return Soak(folder, seed)
+    return Soak(folder, seed, mirror=mirror)

@@ -157,6 +157,6 @@ def test_of_two_stores_that_begin_at_one_url_at_once_one_has_it_and_the_other_is
         for begin in range(1, claims[0] + 2):
             left = SimBucket()
             overtaken = {begin: lambda left=left: mirrored(other.path, at(left))}
-            with pytest.raises(RequestError, match="has the mirror of store|nor a mirror"):
+            with pytest.raises(RequestError, match=r"has the mirror of|nor a mirror"):
                 mirrored(db.path, SleepyServer(left, below="shop/", asleep=overtaken))
             assert content_of(at(left), tmp_path / "r") == (other.seq, content(other)), begin

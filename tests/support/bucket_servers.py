@@ -17,7 +17,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from email.utils import formatdate
 from pathlib import Path
@@ -70,7 +70,8 @@ def started(command: list[str], endpoint: str, log: Path) -> Generator[None]:
             _wait_for(endpoint, process, log)
             yield
         finally:
-            os.killpg(process.pid, signal.SIGKILL)  # npx has children; what they hold is scratch
+            with suppress(ProcessLookupError):  # it has ended
+                os.killpg(process.pid, signal.SIGKILL)  # npx has children; they hold scratch alone
             process.wait()
 
 

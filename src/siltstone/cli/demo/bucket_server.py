@@ -33,6 +33,7 @@ START_S = 60.0
 MACHINES = ("x86_64", "aarch64")
 """For which the package has a program."""
 _LOOK_S = 0.1
+_PORTS = range(11_000, 22_768)
 _GUARD = Path(__file__).with_name("guard.py")
 _OURS = ("AWS_", "NO_PROXY", "no_proxy")
 
@@ -140,16 +141,19 @@ def write_identities(
 def free_ports(count: int) -> list[int]:
     """Return ports, and those 10,000 above, that nobody listens on: SeaweedFS uses both.
 
+    All are below 32768: from there on Linux gives ports to connections, at any moment. Processes
+    that ask at once begin at different ones.
+
     Raises:
         UnavailableError: There are not so many.
     """
     found: list[int] = []
-    for port in range(21_000 + os.getpid() % 4_000, 40_000):
+    for port in range(_PORTS.start + os.getpid() * 7_919 % 2_000 * 4, _PORTS.stop):
         if all(_is_free(each) for each in (port, port + 10_000)):
             found.append(port)
         if len(found) == count:
             return found
-    raise UnavailableError(f"there are no {count} free ports from 21000 on")
+    raise UnavailableError(f"there are no {count} free ports from {_PORTS.start} on")
 
 
 def _is_free(port: int) -> bool:

@@ -77,7 +77,7 @@ def mirrors(
 
 def _status(site: Site, known: MirroredRecords, visible: int) -> MirrorStatus:
     behind = max(0, visible - known.seq)
-    age_s = (site.now_us() - known.time_us) / 1e6 if behind and known.record else 0.0
+    age_s = (site.now_us() - known.time_us) / 1e6 if behind and known.time_us else 0.0
     return MirrorStatus(
         known.url, known.record, known.seq, known.nbytes, behind, age_s, is_owed=known.is_owed
     )
