@@ -115,7 +115,13 @@ def followed(site: Site, server: BucketServer, **options: Any) -> Following:
     """Return a mirror that goes on, as the owner's thread has it."""
     stop = options.pop("stop", None) or Stop()
     ticks = itertools.count()
-    objects = Objects(server, "tests", lambda: float(next(ticks)), lambda _: stop.check())
+    objects = Objects(
+        server,
+        "tests",
+        lambda: float(next(ticks)),
+        lambda _: stop.check(),
+        abandon=stop.check_requests,
+    )
     how = Mirroring(
         site, "s3://simulated/shop", options.pop("retention_s", 7 * 86_400.0), stop=stop
     )

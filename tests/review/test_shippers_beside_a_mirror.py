@@ -7,9 +7,20 @@ from pathlib import Path
 
 import pytest
 
+import siltstone as st
+from siltstone.errors import NotShippedError
 from siltstone.maintenance.backup.following import Stop
 from siltstone.maintenance.shipping.shipper import Shipper
-from tests.maintenance.mirrors import at, followed, go_on, lived
+from tests.maintenance.mirrors import (
+    at,
+    content,
+    followed,
+    go_on,
+    lived,
+    restored,
+    taken_from,
+    with_mirror,
+)
 from tests.maintenance.test_shipping import Shipping, write
 from tests.support.simulated_objects import SimBucket, SimServer
 
@@ -79,3 +90,31 @@ def test_a_mirror_that_is_stopped_in_a_request_begins_no_other_one(tmp_path: Pat
         assert not ended.is_alive()
         begun = server.trace[before:]
         assert not any("STORE" in each for each in begun), begun
+
+
+@pytest.mark.parametrize("ships", [False, True])
+def test_a_close_waits_for_no_request_that_hangs(tmp_path: Path, ships: bool) -> None:
+    """It is done, or not, or done later; what is owed the next owner sends."""
+    server = Hanging(SimBucket())
+    with lived(tmp_path / "s"):
+        pass
+    db = with_mirror(tmp_path / "s", server, close_mirror_s=0)
+    db.wait_shipped()
+    seq = db.seq
+    server.hangs = True
+    write(db, 1)
+    if ships:
+        with pytest.raises(NotShippedError):
+            db.wait_shipped(timeout_s=0)
+        assert server.begun.wait(30)
+    db.close()
+    assert not server.goes_on.is_set()
+    server.hangs = False
+    server.goes_on.set()
+    with st.connect(tmp_path / "s", background=False) as again:
+        assert "mirror" in str(again.status().owed)
+    db = with_mirror(tmp_path / "s", server)
+    expected = content(db)
+    db.close()
+    restored(at(server.bucket), tmp_path / "r")
+    assert taken_from(tmp_path / "r") == (seq + 1, expected)

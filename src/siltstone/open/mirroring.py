@@ -65,7 +65,7 @@ class Mirroring:
             probe(objects, self.site.new_token(), time.time)
             return name
 
-        objects = Objects(server, "mirror", pause=self.stop.pause)
+        objects = Objects(server, "mirror", pause=self.stop.pause, abandon=self.stop.check_requests)
         return mirrorer_of(self, objects, ask)
 
     def run(

@@ -2,7 +2,8 @@
 
     a record of this claim is the newest ─▶ read the chain ─▶ FLOOR, by a put if it is unchanged ─▶
     list the leases ─▶ delete the records that FLOOR gives up and nobody leases ─▶ list the bucket:
-    delete what neither a record that stays needs, nor any record of the store, after a grace period
+    delete what neither a record that stays needs, nor a frame of the log, nor any record of the
+    store, after a grace period
 
 It is a part of the mirror that has claimed the bucket, so nothing is published meanwhile. A mirror
 whose claim was taken may still publish, or delete, later:
@@ -39,6 +40,7 @@ from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin, Record, pins_of
 from siltstone.maintenance.backup.backup import named_by, newest_with_log
 from siltstone.maintenance.backup.fetched import Fetched
+from siltstone.maintenance.backup.shipped_log import read_above
 from siltstone.maintenance.gc.floor_planner import FloorPlanner
 from siltstone.maintenance.gc.sweep import distinct, go_on
 from siltstone.maintenance.thinning import BOUNDS, Bounds
@@ -46,6 +48,7 @@ from siltstone.storage.bucket.bucket import Bucket, numbers_in
 from siltstone.storage.files.files import Files, RealFiles
 from siltstone.storage.manifest.floor import Floor, floor_in, text_of
 from siltstone.storage.manifest.manifest_store import existing
+from siltstone.storage.objects.log.log import ObjectLog
 from siltstone.storage.objects.objects import Lost, Objects, Taken, side_by_side
 from siltstone.storage.objects.server import ObjectHead
 from siltstone.storage.site import Site
@@ -232,14 +235,21 @@ class _Names:
         except CorruptionError:  # the store's vacuum took them
             return self._fetched([pin]).reader.files(pin)
 
-    def needed_by(self, records: Iterable[BucketRecord]) -> set[str]:
-        """Return the objects that records of the bucket need, and the files of the store's own."""
+    def needed_by(self, records: Sequence[BucketRecord]) -> set[str]:
+        """Return the objects that records of the bucket need, and the files of the store's own.
+
+        What a frame of the bucket's log names may be in no record: the store flushed, merged and
+        vacuumed it while an older record was uploaded.
+        """
         found = {file.path for each in records for file in each.islands}
         islands = [self._island(key) for key in found]
         pins = distinct(
             pin for each in (*(r.record for r in records), *islands) for pin in pins_of(each)
         )
-        return found | self._needed(list(pins.values())) | self._local()
+        log = ObjectLog(self.fetched.bucket.objects)
+        logged = distinct(named_by(read_above(records[-1], log)))  # nothing else is published now
+        needed = self._needed(list(pins.values())) | self._needed(list(logged.values()))
+        return found | needed | self._local()
 
     def _island(self, key: str) -> Record:
         bucket = self.fetched.bucket

@@ -51,14 +51,28 @@ class Stop:
     """Ends a mirror between any two requests. Any thread."""
 
     def __init__(self, event: threading.Event | None = None) -> None:
-        self._event = event or threading.Event()
+        self._event, self._has_no_time = event or threading.Event(), threading.Event()
 
     def set(self) -> None:
         self._event.set()
 
+    def now(self) -> None:
+        """End it amid a request, too, which may still be done."""
+        self._has_no_time.set()
+        self.set()
+
     @property
     def is_set(self) -> bool:
         return self._event.is_set()
+
+    def check_requests(self) -> None:
+        """Let a request be waited for.
+
+        Raises:
+            StoppedError: It is to end now.
+        """
+        if self._has_no_time.is_set():
+            raise StoppedError
 
     def check(self) -> None:
         """Let a step go on.
@@ -247,7 +261,7 @@ class Following:
         """Copy what is the newest record now, and end; say whether it is there.
 
         Args:
-            seconds: For how long at most, but for a request that is running.
+            seconds: For how long at most.
             is_over: Asked all the time; ends it at once.
         """
         if self._thread is None:
@@ -259,7 +273,7 @@ class Following:
             has_no_time = time.monotonic() - began >= seconds
             if has_no_time or is_over():
                 self._mirrorer.claims.leave()
-                self._stop.set()
+                self._stop.now()
                 self._news.set()
                 self._thread.join()
             self._thread.join(min(_TICK_S, seconds))

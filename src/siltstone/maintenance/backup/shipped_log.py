@@ -55,7 +55,7 @@ def newest_with_shipped(bucket: Bucket) -> tuple[BucketRecord, list[LoggedGroup]
         failure: CorruptionError | None = None
         groups: list[LoggedGroup] = []
         try:
-            groups = _above(record, ObjectLog(bucket.objects))
+            groups = read_above(record, ObjectLog(bucket.objects))
         except CorruptionError as error:
             failure = error
         before, record = record, _newest(bucket)
@@ -121,7 +121,13 @@ def _newest(bucket: Bucket) -> BucketRecord:
     return bucket.read(numbers[-1])
 
 
-def _above(record: BucketRecord, log: ObjectLog) -> list[LoggedGroup]:
+def read_above(record: BucketRecord, log: ObjectLog) -> list[LoggedGroup]:
+    """Return the commits above a record, while nothing is published, which are held in memory.
+
+    Raises:
+        CorruptionError: An object is damaged, or gone.
+        UnavailableError: The server does not answer, or refuses.
+    """
     with walking(log, record.log_begin) as walk:
         return above(record, _groups(log, walk), log.objects.url) or []
 

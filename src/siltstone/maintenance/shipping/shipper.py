@@ -84,7 +84,7 @@ class Shipper:
         self._site, self._record, self._require_ours = site, record, require_ours
         self._look_s, self._pause_s, self._objects = look_s, pause_s, objects
         self._stopping, self._wanted = threading.Event(), threading.Event()
-        own = replace(objects, caller="log", pause=self._pause)
+        own = replace(objects, caller="log", pause=self._pause, abandon=self._require_time)
         self._bucket, self._log = Bucket(own), ObjectLog(own)
         self._files, self._retirer = NamedFiles(site, own), Retirer(ObjectLog(objects.of("log")))
         self._tail = LocalTail(site, record)
@@ -351,6 +351,9 @@ class Shipper:
         """Wait between two tries of a request."""
         if not self._stopping.is_set():
             self._objects.pause(seconds)
+        self._require_time()
+
+    def _require_time(self) -> None:
         if self._stopping.is_set():
             raise StoppedError
 

@@ -72,6 +72,8 @@ def response_of(error: Exception, request_id: str) -> Response:
         return refusal(500, Code.INTERNAL, text, request_id)
     code = code_of(error)
     status = error.status if isinstance(error, HttpRefused) else STATUS[code]
+    if isinstance(error, errors.NotShippedError):  # it is committed: no client repeats a 504 alone
+        status = 504
     if code is Code.INTERNAL:
         _log.error("request %s failed: %s", request_id, type(error).__name__, exc_info=error)
     return refusal(status, code, sentence_of(error), request_id, _detail(error))
@@ -85,6 +87,9 @@ def note(error: Exception, request_id: str) -> None:
 
 def _detail(error: SiltstoneError) -> str | None:
     name = type(error).__name__
+    if isinstance(error, errors.NotShippedError):
+        transaction = f"transaction {error.transaction_id}, " if error.transaction_id else ""
+        return f"{name}: {transaction}seq {error.seq}"
     if isinstance(error, errors.InDoubtError):
         return f"{name}: transaction {error.transaction_id}"
     return None if isinstance(error, Refused) else name

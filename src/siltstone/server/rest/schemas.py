@@ -113,7 +113,7 @@ class SqlRequest(RequestPart):
 
 class BeginRequest(RequestPart):
     isolation: Literal["snapshot", "serializable"] | None = None
-    durability: Literal["sync", "async"] | None = None
+    durability: Literal["sync", "async", "shipped"] | None = None
     turns: list[str] | None = None
 
 

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from siltstone.api.results import Receipt
 from siltstone.api.runs import TurnHolder
 from siltstone.choices import Durability, Isolation, Missing
-from siltstone.errors import ClosedError, InDoubtError, ReadOnlyError
+from siltstone.errors import ClosedError, InDoubtError, NotShippedError, ReadOnlyError
 from siltstone.lance_namespace.scope import StatementCommit, committed, done
 from siltstone.lance_versions.errors import Code, Refused, invalid
 from siltstone.lance_versions.turns import Turns
@@ -42,12 +42,16 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True, slots=True)
 class EndedTransaction:
-    """How a transaction ended, for a client that lost the answer; `doubt`: the id to ask."""
+    """How a transaction ended, for a client that lost the answer; `doubt`: the id to ask.
+
+    `is_unshipped`: it was to be in a bucket, and was not there in time.
+    """
 
     principal: str
     status: TransactionStatus
     receipt: Receipt | None = None
     doubt: str | None = None
+    is_unshipped: bool = False
 
 
 class RequestScope:
@@ -164,9 +168,15 @@ class RequestScope:
         work: Callable[[LocalTransaction], Found],
         unknown: Found,
         isolation: Isolation = "snapshot",
+        durability: Durability = "sync",
     ) -> tuple[Found, Receipt]:
         """Run `work` in its own transaction and commit it; after a conflict in its turn."""
-        begin = partial(self.served.db.transaction, isolation=isolation, token=call.token)
+        begin = partial(
+            self.served.db.transaction,
+            isolation=isolation,
+            durability=durability,
+            token=call.token,
+        )
         holder = TurnHolder(self.served)
         try:
             return committed(begin, work, unknown, holder.lost)
@@ -232,6 +242,7 @@ class RequestScope:
         Raises:
             Refused: No such transaction of this client, or it ended the other way.
             InDoubtError: The commit of before was.
+            NotShippedError: It is committed, and still not in the bucket.
             BusyError: The first request runs on and on.
         """
         status = "Succeeded" if commits else "Canceled"
@@ -240,7 +251,7 @@ class RequestScope:
             if before is not None and before.doubt is not None:
                 raise InDoubtError(before.doubt)
             if before is not None and before.status == status:
-                return before.receipt
+                return self._shipped(before)
             if before is not None:
                 raise Refused(Code.INVALID_INPUT, f"the transaction ended already: {before.status}")
             with self._ending(key, call.principal) as held:
@@ -255,6 +266,9 @@ class RequestScope:
             return None
         try:
             receipt = _committed(tx)
+        except NotShippedError:
+            self._remember(key, principal, "Succeeded", tx.receipt, is_unshipped=True)
+            raise
         except InDoubtError as error:
             self._remember(key, principal, "Running", doubt=error.transaction_id)
             raise
@@ -265,6 +279,12 @@ class RequestScope:
             raise
         self._remember(key, principal, "Succeeded", receipt)
         return receipt
+
+    def _shipped(self, before: EndedTransaction) -> Receipt | None:
+        """Wait on for a commit that was not in the bucket in time; return its receipt."""
+        if before.is_unshipped and before.receipt is not None:
+            self.served.db.core.wait_shipped(before.receipt.seq, before.receipt)
+        return before.receipt
 
     def is_open(self, key: str, principal: Principal) -> bool:
         """Say whether a transaction of this client is open, or just being ended."""
@@ -286,9 +306,12 @@ class RequestScope:
         status: TransactionStatus,
         receipt: Receipt | None = None,
         doubt: str | None = None,
+        *,
+        is_unshipped: bool = False,
     ) -> None:
+        ended = EndedTransaction(principal.name, status, receipt, doubt, is_unshipped)
         with self._lock:
-            self._ended[key] = EndedTransaction(principal.name, status, receipt, doubt)
+            self._ended[key] = ended
             while len(self._ended) > self.limits.ended_transactions_max:
                 self._ended.popitem(last=False)
 

@@ -9,7 +9,7 @@
 What a look returns is what a restore would take: a prefix, along the fences (`LogWalk`), of the
 record's line (`LineAbove`). An object that is absent, damaged, or not the next one may be one that
 a newer record holds, so the follower reads the newest record; if that is the one it began with, it
-is damage. Where no log was ever begun, a look is one request.
+is damage. Where no log was ever begun, a first look is one request.
 
 Lock: none; one thread at a time.
 """
@@ -93,20 +93,21 @@ class BucketLog:
         """Do nothing: nothing is open."""
 
     def _read(self, now: float) -> list[Logged]:
+        is_first = self._checked is None
         is_checked = self._checked is None or now - self._checked >= HOLE_S
         if is_checked:
             self._checked = now
         found: list[Logged] = []
         with self._walk.reading_ahead():
-            for each in self._objects_behind(is_checked=is_checked):
+            for each in self._objects_behind(is_checked=is_checked, is_first=is_first):
                 if each.is_frame:
                     found += (group for group in self._log.groups(each) if self._takes(group))
         return found
 
-    def _objects_behind(self, *, is_checked: bool) -> Generator[LogObject]:
+    def _objects_behind(self, *, is_checked: bool, is_first: bool) -> Generator[LogObject]:
         """Yield what follows, as long as there is room for it."""
         while self._has_room():
-            to_the_end = is_checked and self._is_begun
+            to_the_end = is_checked and (self._is_begun or not is_first)
             found = self._walk.step_to_the_end() if to_the_end else self._walk.step()
             if found is None:
                 return

@@ -20,7 +20,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice, repeat
 from typing import TypeVar
 
@@ -38,6 +38,7 @@ GIVE_UP_S = 60.0
 FIRST_GIVE_UP_S = 5.0
 """While the server never answered, its address is likely to be wrong."""
 SIDE_BY_SIDE = 16
+_TICK_S = 0.05
 _PAUSES_S = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 T = TypeVar("T")
 R = TypeVar("R")
@@ -93,7 +94,8 @@ class RequestCounts:
 class Objects:
     """See the module. Threads may share it; a process opens its own, from the URL.
 
-    `caller` says in the counts for what the requests are.
+    `caller` says in the counts for what the requests are. `abandon` is asked while one runs, and
+    raises where its caller has to end: the request is done, or not, or done later.
     """
 
     server: BucketServer
@@ -102,6 +104,7 @@ class Objects:
     pause: Callable[[float], object] = time.sleep
     give_up_s: float = GIVE_UP_S
     counts: RequestCounts = field(default_factory=RequestCounts)
+    abandon: Callable[[], object] | None = None
 
     def __reduce__(self) -> str | tuple[object, ...]:
         raise TypeError(f"{self.url} is opened by each process: what has credentials never travels")
@@ -112,9 +115,7 @@ class Objects:
 
     def of(self, caller: str) -> Objects:
         """Return these objects for another caller; the counts are shared."""
-        return Objects(
-            self.server, caller, self.clock, self.pause, self.give_up_s, counts=self.counts
-        )
+        return replace(self, caller=caller)
 
     def put_new(self, key: str, data: bytes) -> Made | Taken:
         """Put an object if no other has the key. The bytes are the caller's own: see the module.
@@ -234,7 +235,7 @@ class Objects:
         began = self.clock()
         for pause in chain(_PAUSES_S, repeat(_PAUSES_S[-1])):
             try:
-                found = request()
+                found = request() if self.abandon is None else _watched(request, self.abandon)
                 self.counts.was_answered = True
                 if found is not None:
                     return found
@@ -285,6 +286,25 @@ def _whole(found: FoundObject | None, start: int, end: int | None) -> FoundObjec
             wanted = max(0, last - start)
             raise Unanswered(f"the body ended after {len(found.data)} of {wanted} bytes")
     return found
+
+
+def _watched(request: Callable[[], T], check: Callable[[], object]) -> T:
+    """Make a request in a thread, and ask meanwhile whether it is still waited for."""
+    done = Future[T]()
+
+    def run() -> None:
+        try:
+            done.set_result(request())
+        except BaseException as error:  # noqa: BLE001 - who waits gets it
+            done.set_exception(error)
+
+    try:
+        threading.Thread(target=run, name="siltstone-request", daemon=True).start()
+    except RuntimeError:  # the system has no more, or Python ends
+        return request()
+    while not wait([done], _TICK_S).done:
+        check()
+    return done.result()
 
 
 def side_by_side(

@@ -88,3 +88,4 @@ class ApplyRequest(RequestPart):
         Meta(min_length=1),
     ]
     isolation: Literal["snapshot", "serializable"] | None = None
+    durability: Literal["sync", "shipped"] | None = None

@@ -24,6 +24,7 @@ def is_upsert(asked: row_operations.ApplyRequest) -> bool:
         and type(first) is row_operations.UpsertRows
         and bool(first.rows)
         and asked.isolation != "serializable"
+        and asked.durability != "shipped"
     )
 
 

@@ -74,7 +74,9 @@ class TransactionRoutes:
             done = [receipt.rows]
         else:
             unknown: list[int | None] = [0] * len(operations)
-            done, receipt = self._scope.commit(call, work, unknown, asked.isolation or "snapshot")
+            done, receipt = self._scope.commit(
+                call, work, unknown, asked.isolation or "snapshot", asked.durability or "sync"
+            )
         return _applied(receipt, done)
 
     def _prepared(self, call: RestCall[row_operations.ApplyRequest]) -> WriteSet | None:
