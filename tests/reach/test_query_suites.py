@@ -32,7 +32,11 @@ SUITES: dict[str, dict[str, str]] = {
     },
     "filter_matrix": {},
     "filter_properties": {},
-    "key_filters": {},
+    "key_filters": {
+        "test_a_transaction_finds_its_own_rows_by_the_keys_that_a_filter_names": WRITES,
+        "test_a_scan_of_keys_still_conflicts_as_a_scan": WRITES,
+        "test_a_range_conflicts_with_what_is_written_within_it": WRITES,
+    },
     "order_arguments": {
         "test_the_high_end_is_not_in_a_range_and_the_highest_key_is_in_an_open_one": WRITES,
     },
@@ -40,7 +44,7 @@ SUITES: dict[str, dict[str, str]] = {
         "test_together_they_give_every_row_once_and_each_level_has_its_task": IN_HAND,
     },
     "sql_nan": {},
-    "sql_pages": {},
+    "sql_pages": {"test_a_transaction_reads_pages_with_its_own_rows": WRITES},
     "sql_search": {
         "test_the_past_is_searched_as_it_was": WRITES,
         "test_a_joined_process_and_a_reader_ask_the_same": OWNER,
