@@ -22,9 +22,17 @@ class Connection:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._kept = b""
 
+    def get(self, path: str) -> bytes:
+        """Return the body of the answer."""
+        self._socket.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        return self._answer()
+
     def post(self, path: str, body: dict[str, Any]) -> bytes:
         """Return the body of the answer."""
         self._ask(path, body)
+        return self._answer()
+
+    def _answer(self) -> bytes:
         length = self._length()
         if length is not None:
             return bytes(self.take(length))

@@ -164,6 +164,10 @@ ALL = (
     Target("http: row transactions/s", 2_500, _plain("http", "row transactions/s, 16 clients")),
     Target("http: point read p50, ms", 3.0, _plain("http", "point read p50 ms"), True),
     Target("http: scan / embedded", 0.5, _plain("http", "scan / embedded")),
+    Target("http: rate beside scrapes / alone", 0.9, _plain("http", "rate beside scrapes / alone")),
+    Target(
+        "http: p99 beside scrapes / alone", 1.5, _plain("http", "p99 beside scrapes / alone"), True
+    ),
     Target("processes: upsert p50, ms", 0.3, _plain("processes", "upsert p50 ms"), True),
     Target("processes: 4 together/s", 5_000, _plain("processes", "upserts/s, 4 processes")),
     Target("processes: least share of 4", 0.5, _plain("processes", "least share of 4")),

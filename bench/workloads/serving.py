@@ -1,7 +1,8 @@
 """HTTP: row transactions of 16 clients, point reads of one, and scans beside the same one embedded.
 
 The server is a process of its own (`siltstone serve`); the clients are ours, on the same two cores.
-Each transaction upserts one row by `transaction/apply` and is answered when it is durable.
+Each transaction upserts one row by `transaction/apply` and is answered when it is durable. The same
+clients write once more while another one asks for `/metrics` each 100 ms.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 
@@ -21,6 +23,7 @@ _ROWS = 2_000_000
 _CLIENTS = 16
 _REPEATS = 5
 _TABLE = "/v1/table/accounts"
+_SCRAPE_EVERY_S = 0.1
 
 
 class Serving:
@@ -44,9 +47,14 @@ class Serving:
             writers = [_writer(port, turn * _CLIENTS + n, rows) for n in range(_CLIENTS)]
             run_for(seconds / 2, writers)
             writes = run_for(2 * seconds, writers)
+            with _scraped(port):
+                beside = run_for(2 * seconds, writers)
         return {
             "row transactions/s, 16 clients": writes.rate,
             "p50 ms of them": writes.percentile_ms(0.5),
+            "p99 ms of them": writes.percentile_ms(0.99),
+            "rate beside scrapes / alone": beside.rate / writes.rate,
+            "p99 beside scrapes / alone": beside.percentile_ms(0.99) / writes.percentile_ms(0.99),
             "point read p50 ms": reads.percentile_ms(0.5),
             "point read p99 ms": reads.percentile_ms(0.99),
             "scan / embedded": embedded / scan,
@@ -65,6 +73,25 @@ def _server(peer: Place) -> Generator[int]:
     finally:
         server.terminate()
         server.communicate()
+
+
+@contextmanager
+def _scraped(port: int) -> Generator[None]:
+    """Have `/metrics` asked for each 100 ms."""
+    connection, over = Connection(port), threading.Event()
+
+    def scrape() -> None:
+        while not over.wait(_SCRAPE_EVERY_S):
+            connection.get("/metrics")
+
+    scraper = threading.Thread(target=scrape, daemon=True)
+    scraper.start()
+    try:
+        yield
+    finally:
+        over.set()
+        scraper.join()
+        connection.close()
 
 
 def _scan(port: int, body: dict[str, object], rows: int) -> float:

@@ -402,7 +402,7 @@ def vacuum_store(
     if not dry_run:
         with _owned(path, options) as owner:
             if owner is not None:
-                return owner.vacuum.run(dry_run=False, grace_s=grace_s)
+                return _remembered(owner.vacuum, dry_run=False, grace_s=grace_s)
     return follow_vacuum(root, found, env, dry_run=dry_run, grace_s=grace_s)
 
 
@@ -429,9 +429,19 @@ def follow_vacuum(
         parts=storage.readers.parts,
     )
     try:
-        return vacuum.run(dry_run=dry_run, grace_s=grace_s)
+        return _remembered(vacuum, dry_run=dry_run, grace_s=grace_s)
     finally:
         follower.close()
+
+
+def _remembered(vacuum: Vacuum, *, dry_run: bool, grace_s: float) -> Vacuumed:
+    """Vacuum, and list it where the store's owner sees when that was."""
+    site = vacuum.site
+    begun_us = site.now_us()
+    done = vacuum.run(dry_run=dry_run, grace_s=grace_s)
+    if not dry_run:
+        site.jobs.remember("vacuum", begun_us)
+    return done
 
 
 def verify_store(

@@ -10,6 +10,7 @@ import sys
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -72,7 +73,7 @@ async def reached(
         yield db
 
 
-async def id_of_cancelled(task: asyncio.Future[object]) -> str | None:
+async def id_of_cancelled(task: asyncio.Future[Any]) -> str | None:
     """Return the id that the error of a cancelled task has; one from `gather` would be another."""
     try:
         await task

@@ -15,6 +15,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import siltstone as st
+from siltstone.admin import vacuum_store
 from siltstone.maintenance.schedule.mirror_status import MirrorStatus
 from siltstone.process.latency import Latency
 from siltstone.server.metrics import sources
@@ -126,6 +127,44 @@ def test_each_kind_of_work_is_counted_and_its_last_end_has_a_time(tmp_path: Path
     versions = {name: importlib.metadata.version(package) for name, package in known.items()}
     versions["python"] = platform.python_version()
     assert after[",".join(["build_info", *(versions[name] for name in BUILD)])] == 1
+
+
+def test_of_each_table_the_first_get_after_a_scrape_is_a_sample(tmp_path: Path) -> None:
+    with rest_of(tmp_path / "shop") as (db, _, rest):
+        tables = [db.create_table(name, {"id": "int64"}, primary_key="id") for name in "ab"]
+        for table in tables:
+            table.upsert({"id": 1})
+            assert table.get(1) == {"id": 1}  # from here on its reader is kept
+        assert samples(rest)["get_seconds_count"] == 0
+        for _ in range(3):
+            assert tables[0].get(1) == {"id": 1}
+            assert tables[0].get(2) is None
+        assert samples(rest)["get_seconds_count"] == 1
+        for table in tables:
+            assert table.get(1) == {"id": 1}
+        db.drop_table("a")
+        with pytest.raises(st.TableNotFoundError):
+            tables[0].get(1)
+        after = samples(rest)
+        assert after["get_seconds_count"] == 3
+        assert 0 < after["get_seconds_sum"] < 3600
+
+
+def test_a_vacuum_of_another_process_is_seen_and_one_that_only_looks_is_not(
+    tmp_path: Path,
+) -> None:
+    begun_s = time.time()
+    with rest_of(tmp_path / "shop") as (db, _, rest):
+        db.create_table("t", {"id": "int64"}, primary_key="id").upsert({"id": 1})
+        db.checkpoint()
+        db.merge()
+        vacuum_store(tmp_path / "shop")
+        assert "last_timestamp_seconds,vacuum" not in samples(rest)
+        vacuum_store(tmp_path / "shop", dry_run=False)
+        after = samples(rest)
+        assert begun_s - 1 < after["last_timestamp_seconds,vacuum"] < time.time() + 1
+        assert after["vacuum_seconds_count"] == 0
+        assert [job.kind for job in db.jobs()] == ["merge", "vacuum"]
 
 
 def test_a_table_has_its_rows_bytes_and_unmerged_rows(tmp_path: Path) -> None:

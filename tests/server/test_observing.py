@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import yaml
 
 from siltstone.server.metrics.families import FAMILIES
 from tests.server.metrics_page import PAGE, written
+from tests.test_documents import FENCED
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 DASHBOARD, ALERTS = DEPLOY / "grafana-dashboard.json", DEPLOY / "prometheus-alerts.yml"
@@ -52,6 +54,23 @@ def test_the_page_has_the_table_of_all_metrics() -> None:
     assert page == written(page), "run python -m tests.server.metrics_page"
     assert all(f"`{family.name}`" in page for family in FAMILIES)
     assert all(f"`{name}`" in page for name in PROCESS)
+
+
+def test_the_code_of_the_page_runs(tmp_path: Path) -> None:
+    """In a process of its own: a provider of spans is for all of it, and for ever."""
+    pytest.importorskip("opentelemetry.sdk", reason="a package of the group dev")
+    page = PAGE.read_text()
+    blocks = [fenced[2] for fenced in FENCED.finditer(page) if fenced[1] == "python"]
+    assert len(blocks) == 2
+    code = "\n".join(
+        ["import siltstone as st", *blocks, "print(db.core.works.spans)", "db.close()"]
+    )
+    command = [sys.executable, "-c", code]
+    found = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False
+    )
+    assert found.returncode == 0, found.stderr
+    assert "Spans object" in found.stdout
 
 
 def test_the_dashboard_shows_metrics_that_are_there() -> None:

@@ -19,6 +19,10 @@ WORK_BOUNDS_S = (
     *(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
     *(30.0, 60.0, 300.0, 1800.0),
 )
+GET_BOUNDS_S = (
+    *(1e-06, 2.5e-06, 5e-06, 1e-05, 2.5e-05, 5e-05, 0.0001, 0.00025, 0.0005),
+    *(0.001, 0.0025, 0.005, 0.01, 0.1, 1.0),
+)
 _log = NoticeLog("siltstone.work")
 T = TypeVar("T")
 
@@ -62,10 +66,10 @@ KINDS = ("checkpoint", "merge", "optimize", "vacuum", "backup", "sql")
 class Works:
     """The kinds of work of one open store, and its spans; None: the application traces nothing.
 
-    `sql` has statements, of which no line tells.
+    `sql` has statements, of which no line tells. `gets` has samples of `get`.
     """
 
-    __slots__ = (*KINDS, "spans")
+    __slots__ = (*KINDS, "gets", "spans")
 
     def __init__(self) -> None:
         self.spans = found_spans()
@@ -75,6 +79,7 @@ class Works:
         self.vacuum = WorkTimes("vacuum", self.spans)
         self.backup = WorkTimes("backup", self.spans)
         self.sql = WorkTimes("sql", self.spans)
+        self.gets = Latency(GET_BOUNDS_S)
 
     def __iter__(self) -> Iterator[WorkTimes]:
         """Yield all kinds."""

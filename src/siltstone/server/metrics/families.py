@@ -93,6 +93,7 @@ WORK = (
     _seconds("backup", "Backups by db.backup of this process, not by other processes."),
     _seconds("sql", "Statements of SQL, until their first rows, or until their writes are found."),
     _seconds("read", "Requests over HTTP that read rows, until their answer begins."),
+    _seconds("get", "Samples of get in this process: of each table the first after a scrape."),
     _gauge("last_timestamp_seconds", "When the last work of a kind ended, since 1970.", "work"),
 )
 SERVER = (

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 
 from siltstone.api.results import Status
+from siltstone.local.tables import sample_gets
 from siltstone.process.latency import Latency
 from siltstone.server.http.pipeline import Pipeline
 from siltstone.server.metrics.families import BUILD
@@ -96,9 +97,11 @@ class Sources:
 
     def _of_work(self) -> dict[str, Value]:
         works = self.served.parts.core.works
+        sample_gets(self.served.parts.core.state().view)
         return {
             **{f"{work.kind}_seconds": work.latency for work in works},
             "read_seconds": self.pipelines[0].counters.reads,
+            "get_seconds": works.gets,
             "last_timestamp_seconds": {(k,): s for k, s in self._ended_s() if s},
         }
 

@@ -185,16 +185,8 @@ class OpenJob(msgspec.Struct):
     def finish(self) -> None:
         """Remove the record and list the job as finished: its work is published."""
         if self._lock.fd >= 0:
-            with contextlib.suppress(OSError):  # a memory, nothing depends on it
-                self._remember()
+            _remember(self._files, self._path.with_name(_FINISHED), self.job, self._now_us())
         self.drop()
-
-    def _remember(self) -> None:
-        path = self._path.with_name(_FINISHED)
-        lines = [line for line in _read(self._files, path).splitlines(keepends=True) if line]
-        ended = msgspec.json.encode(FinishedJob(self.job, self._now_us())) + b"\n"
-        data = b"".join([*lines, ended][-FINISHED_MAX:])
-        self._files.replace(path, data, durable=False)
 
     def drop(self) -> None:
         """Remove the record: its files are not needed."""
@@ -285,6 +277,15 @@ class Jobs:
             if_it_fails.pop_all()
             return opened
 
+    def remember(self, kind: str, started_us: int) -> None:
+        """List work of this process as finished that needed no record, for users alone."""
+        about = (kind, (), (), os.getpid(), platform.node(), started_us)
+        with contextlib.suppress(OSError):
+            if not self._files.exists(self.folder):
+                self._files.mkdir(self.folder)
+        path = self.folder / _FINISHED
+        _remember(self._files, path, Job(self._new_token(), *about), self._now_us())
+
     def list(self) -> list[SeenJob]:
         """Return the jobs, oldest first; makes no write call.
 
@@ -368,6 +369,14 @@ class Jobs:
     def path(self, job_id: str) -> Path:
         """Return the path of a job's record."""
         return self.folder / f"{job_id}{_SUFFIX}"
+
+
+def _remember(files: Files, path: Path, job: Job, ended_us: int) -> None:
+    with contextlib.suppress(OSError):  # a memory, nothing depends on it
+        lines = [line for line in _read(files, path).splitlines(keepends=True) if line]
+        ended = msgspec.json.encode(FinishedJob(job, ended_us)) + b"\n"
+        data = b"".join([*lines, ended][-FINISHED_MAX:])
+        files.replace(path, data, durable=False)
 
 
 def _read(files: Files, path: Path) -> bytes:
