@@ -33,7 +33,7 @@ _INTRODUCED = (
     "What siltstone set itself, and what was measured, as medians; `x` is a ratio, taken within a"
     " round. Back to the [summary](../benchmarks.md)."
 )
-_TARGETS = ["target", "wanted", "measured", "", "lowest to highest", "command", "on, commit"]
+_TARGETS = ["target", "wanted", "measured", "result", "lowest to highest", "command", "on, commit"]
 
 
 def write(page: Path = PAGE, file: Path = kept.FILE) -> list[str]:

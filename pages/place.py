@@ -5,17 +5,19 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from pages import decisions, sources, tree
-from pages.links import placed, targets
+from pages import decisions, links, sources, tree
 
 PLACED = tree.ROOT / "build" / "pages"
+_BACK = "\n[All decisions](index.md)\n"
 
 
 def texts() -> dict[str, str]:
     """Return the text of every page that is not copied as it is, by its place."""
     found = {decisions.PLACE: decisions.page()}
     for home, place in tree.pages().items():
-        found[place] = placed((tree.ROOT / home).read_text(), home, place)
+        found[place] = links.placed((tree.ROOT / home).read_text(), home, place)
+    for place in links.decisions().values():
+        found[place] += _BACK
     for home in sorted(_linked_sources()):
         found |= sources.shown(home)
     return found
@@ -35,5 +37,5 @@ def place(into: Path = PLACED) -> None:
 def _linked_sources() -> set[str]:
     found: set[str] = set()
     for home in tree.pages():
-        found |= targets((tree.ROOT / home).read_text(), home)
+        found |= links.targets((tree.ROOT / home).read_text(), home)
     return {home for home in found if (tree.place_of(home) or "").startswith(tree.SOURCES)}

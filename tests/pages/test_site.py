@@ -41,10 +41,16 @@ def test_a_page_that_a_page_names_is_linked() -> None:
         assert [x for x in named if any((folder / x).exists() for folder in folders)] == [], home
 
 
-def test_the_public_address_stands_in_one_place() -> None:
+def test_no_page_and_no_plan_names_the_public_address() -> None:
     assert address().startswith("https://")
-    tracked = [*ROOT.glob("*.md"), *ROOT.glob("*.yml"), *(ROOT / "docs").glob("*.md")]
-    assert [path.name for path in tracked if address() in path.read_text()] == []
+    texts = [ROOT / "mkdocs.yml", *(ROOT / "docs").glob("*.md"), *(ROOT / "pages").glob("*.py")]
+    assert [path.name for path in texts if address() in path.read_text()] == []
+
+
+def test_no_column_of_a_table_is_without_a_name() -> None:
+    for home in (home for home in tree.pages() if not home.startswith(tree.DECISIONS)):
+        heads = re.findall(r"^(\|.*)\n\|[ :|-]+\|$", (ROOT / home).read_text(), re.MULTILINE)
+        assert [head for head in heads if re.search(r"\|\s*\|", head)] == [], home
 
 
 def test_the_group_docs_has_what_the_plan_names() -> None:
