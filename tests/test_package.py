@@ -111,3 +111,8 @@ def test_a_version_has_a_day_in_the_change_log_or_none() -> None:
     assert archives.dated("## [0.1.0] - 2026-11-30\n", "0.1.0") == "2026-11-30"
     for text in ("## [Unreleased]\n", "## [0.1.0]\n", "## [0.1.0-rc1] - 2026-11-30\n", ""):
         assert archives.dated(text, "0.1.0") is None
+
+
+def test_the_version_stands_in_the_change_log_with_its_day() -> None:
+    changes = (ROOT / "CHANGELOG.md").read_text()
+    assert archives.dated(changes, archives.VERSION), f"no line ## [{archives.VERSION}] - <day>"

@@ -5,16 +5,23 @@ from __future__ import annotations
 import datetime as dt
 import http.client
 import http.server
+import os
+import shutil
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 
 import siltstone as st
+from siltstone.maintenance.schedule.mirror_status import MirrorStatus
+from siltstone.maintenance.schedule.status import JobStatus
 from siltstone.server.rest.tokens import new_token, tokens_of
 from tests.server.rest import rest_to
 from tests.server.stores import opened
@@ -179,6 +186,63 @@ def test_a_row_shows_its_history(page: Browser) -> None:
     assert text.index("Oslo") < text.index("city 23") < text.index("city 13")
 
 
+def test_tables_show_their_bytes_and_jobs_what_was_done(page: Browser) -> None:
+    page.look(*LOOKS["wide, light"])
+    assert "KiB" in page.open("tables")
+    assert "of base and" in page.open("table/orders")
+    page.open("jobs")
+    done = "[...document.querySelectorAll('[aria-label=Done] tbody tr')].map(r => r.innerText)"
+    runs = {line.split()[0]: line.split()[1] for line in page.js(f"return {done}")}
+    assert runs.keys() == {"checkpoint", "merge", "optimize", "vacuum", "backup"}
+    assert int(runs["checkpoint"]) >= 1
+    assert runs["backup"] == "0"
+
+
+RARE = {
+    "mirrors": [MirrorStatus("s3://copies/shop", 4, 30, 1 << 20, behind=5, age_s=12.0)],
+    "unshipped": 3,
+    "shipping": "the bucket does not answer",
+    "jobs": [JobStatus("j1", "running", "merge", ("orders",), 7, "host", 1, None, 2)],
+}
+DEFERRED = {"outcome": "Deferred", "reason": "others won", "attempts": 8}
+
+
+def test_a_mirror_that_is_behind_and_a_job_that_lost_say_so(page: Browser) -> None:
+    page.look(*LOOKS["narrow, dark"])
+    page.errors()
+    answers = {"/v1/status": RARE, "/v1/jobs": {"jobs": [job(DEFERRED)]}}
+    changed = page.driver.execute_cdp_cmd(
+        "Page.addScriptToEvaluateOnNewDocument",
+        {"source": f"const changed = {msgspec.json.encode(answers).decode()};{_CHANGES}"},
+    )
+    try:
+        text = page.open("overview")
+        for words in ("5 behind", "s3://copies/shop", "12.0 s old", "the bucket does not answer"):
+            assert words in text
+        text = page.open("jobs")
+        assert "deferred after 8 plans: others won" in text
+        assert "7 on host" in text
+        assert page.js("return document.documentElement.scrollWidth <= innerWidth")
+        assert page.errors() == []
+    finally:
+        page.driver.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", changed)
+
+
+def job(result: object) -> dict[str, object]:
+    return {"id": "j0", "kind": "merge", "status": "succeeded", "result": result, "error": None}
+
+
+_CHANGES = """
+const asked = window.fetch;
+window.fetch = async (url, ...more) => {
+  const answer = await asked(url, ...more);
+  const found = changed[new URL(url).pathname];
+  return found ? Response.json({...await answer.json(), ...found}) : answer;
+};
+"""
+"""What a store without a bucket, and without other processes, never answers."""
+
+
 def test_a_search_finds_words_and_the_neighbours_of_a_row(page: Browser) -> None:
     page.look(*LOOKS["wide, light"])
     page.open("search")
@@ -236,6 +300,81 @@ def test_a_token_that_may_only_read_is_told_so_where_it_may_not(
         assert db["t"].count() == 0
 
 
+def entered(browser: Browser, role: str) -> None:
+    """Sign in with the token of a role."""
+    browser.driver.get("about:blank")
+    browser.driver.get(f"{browser.base}/console")
+    browser.says("asks for a token")
+    browser.typed("#token", SECRETS[role])
+    browser.press("Sign in")
+    browser.says("Sequence number")
+    browser.errors()  # the first look had no token
+
+
+def test_every_page_is_there_for_a_token_that_reads_and_asks_one_that_is_none(
+    page: Browser, tmp_path: Path
+) -> None:
+    page.look(*LOOKS["wide, light"])
+    with opened(tmp_path / "shop") as db, shown(page, db, tokens=TOKENS) as locked:
+        db.create_table("t", {"id": "int64"}, "id").upsert({"id": 1})
+        entered(locked, "read")
+        for view in (*VIEWS, "table/t", "diff/1/2"):
+            text = locked.open(view)
+            assert locked.js("return document.querySelectorAll('.bad, .warn').length") == 0, text
+        assert locked.errors() == []
+        for view in ("tables", "table/t", "timeline", "jobs", "connect", "search", "diff/1/2"):
+            locked.js("sessionStorage.setItem('siltstone.token', arguments[0])", new_token())
+            locked.driver.get("about:blank")
+            locked.driver.get(f"{locked.base}/console#/{view}")
+            locked.says("asks for a token")
+            assert locked.js("return document.querySelectorAll('#views a').length") == 0
+        locked.errors()
+
+
+def snippets(browser: Browser) -> dict[str, str]:
+    """Return the programs of the page of connections, by their names."""
+    browser.open("connect")
+    found = "[...document.querySelectorAll('pre')].map(e => [e.dataset.snippet, e.textContent])"
+    return dict(browser.js(f"return {found}"))
+
+
+def ran(name: str, text: str) -> str:
+    """Run a program as it stands, with a token in its variable; return what it prints."""
+    if name == "curl" and shutil.which("curl") is None:
+        pytest.skip("curl is not installed")
+    command = ["sh", "-c", text] if name == "curl" else [sys.executable, "-c", text]
+    variables = {**os.environ, "SILTSTONE_TOKEN": SECRETS["admin"]}
+    done = subprocess.run(command, capture_output=True, text=True, env=variables, check=False)
+    assert done.returncode == 0, (text, done.stdout, done.stderr)
+    return done.stdout
+
+
+PROGRAMS = {"Python": "[(1, 'Oslo')]", "curl": '{"row":{"id":1,"city":"Oslo"}}', "DuckDB": "[(1,)]"}
+OTHERS = {"Spark": "Oslo", "LanceDB, and other clients of the Lance Namespace": "orders-2026"}
+
+
+@pytest.mark.parametrize("names", [PROGRAMS, OTHERS], ids=["quick", "others"])
+def test_what_the_page_says_of_a_program_runs_as_it_stands(
+    page: Browser, tmp_path: Path, names: dict[str, str]
+) -> None:
+    with opened(tmp_path / "shop") as db, shown(page, db, tokens=TOKENS) as locked:
+        table = db.create_table("orders-2026", {"id": "int64", "city": "string"}, "id")
+        table.upsert({"id": 1, "city": "Oslo"})
+        entered(locked, "admin")
+        said = snippets(locked)
+        assert said.keys() == {*PROGRAMS, *OTHERS}
+        for name, words in names.items():
+            assert words in ran(name, said[name])
+        assert SECRETS["admin"] not in "".join(said.values())
+
+
+def test_the_programs_for_an_open_and_empty_store_run_too(page: Browser, tmp_path: Path) -> None:
+    with opened(tmp_path / "shop") as db, shown(page, db) as mine:
+        said = snippets(mine)
+        assert "42" in ran("Python", said["Python"])
+        assert "TOKEN" not in "".join(said.values())
+
+
 def test_the_keyboard_alone_reaches_each_view_and_runs_a_statement(page: Browser) -> None:
     keys: Any = pytest.importorskip("selenium.webdriver.common.keys").Keys
     page.look(*LOOKS["wide, light"])
@@ -287,6 +426,13 @@ def test_wide_tables_long_names_and_large_cells_stay_within_the_page(
         mine.open("table/broad")
         mine.press("Columns after")
         mine.says("columns 41 to 80 of 1,001")
+        mine.open("sql")
+        for statement in ("SELECT * FROM broad", f"SELECT * FROM {LONG}"):
+            mine.typed("#statement", statement)
+            mine.press("Run")
+            mine.says("1 rows, seq")
+            assert mine.js("return document.documentElement.scrollWidth <= innerWidth"), statement
+            assert len(mine.settled()) < 100_000
         assert mine.errors() == []
 
 

@@ -39,6 +39,7 @@ function show() {
   for (const each of document.querySelectorAll(".views a")) {
     const isHere = each.dataset.view === (below ?? (title ? name : null)) || (!name && each.dataset.view === "overview");
     isHere ? each.setAttribute("aria-current", "page") : each.removeAttribute("aria-current");
+    if (isHere) each.scrollIntoView({ block: "nearest", inline: "center" }); // where the views do not all fit
   }
   document.title = `${title ?? rest[0] ?? "Diff"} · Siltstone`;
   main.replaceChildren(h("h1", null, title ?? rest[0] ?? "Diff"));

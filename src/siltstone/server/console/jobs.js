@@ -1,9 +1,11 @@
 // Jobs: what maintains the store, what holds its past, and what is open.
 
 import * as api from "./api.js";
-import { coming, count, grid, h, hint, notice, number, refused } from "./dom.js";
+import { ago, coming, count, grid, h, hint, notice, number, refused } from "./dom.js";
+import { samples, work } from "./metrics.js";
 
 const KINDS = ["checkpoint", "merge", "optimize"];
+const WORKS = [...KINDS, "vacuum", "backup"];
 
 export function jobs(main, shared) {
   const said = h("div", { "aria-live": "polite" });
@@ -22,19 +24,23 @@ export function jobs(main, shared) {
 }
 
 async function all(shared) {
-  const [{ jobs: found }, status] = await Promise.all([api.get("v1/jobs", { signal: shared.signal }), api.get("v1/status", { signal: shared.signal })]);
+  const { signal } = shared;
+  const [{ jobs: found }, status, text] = await Promise.all([api.get("v1/jobs", { signal }), api.get("v1/status", { signal }), api.text("metrics", { signal })]);
+  const metrics = samples(text);
   const columns = ["job", "kind", "state", "result"].map((name) => ({ name }));
-  const others = status.jobs.map((each) => [each.id ?? "", each.kind ?? "", each.state ?? each.phase ?? "", JSON.stringify(each)]);
+  const others = status.jobs.map((each) => [each.id, each.kind || "?", each.state, each.tables.join(", "), `${each.pid} on ${each.host}`, ago(each.started_us / 1000), each.tasks]);
   return [
     h("h2", null, "Asked of this server"),
     found.length ? grid(columns, found.toReversed().map((each) => [each.id, each.kind, each.status, each.error ?? (each.result ? resulted(each.result) : "")])) : hint("None yet."),
     h("h2", null, "Running in this store, from any process"),
-    others.length ? grid(columns, others) : hint("None."),
+    others.length ? grid(["job", "kind", "state", "tables", "process", "began", "tasks done"].map((name) => ({ name })), others, { label: "Running" }) : hint("None."),
+    h("h2", null, "Done since the server began, also by itself"),
+    grid(["work", "runs", "last", "on average"].map((name) => ({ name })), WORKS.map((kind) => work(metrics, kind)), { label: "Done" }),
     h("h2", null, "What holds the past"),
     h("p", null, `${count(status.leases, "lease")} of readers, ${count(status.open_transactions, "open transaction")}, ${count(Object.keys(status.tags ?? {}).length, "tag")}. The store keeps seq ${number(status.oldest_seq)} to ${number(status.visible_seq)}.`),
     status.owed?.length ? notice(`Left to \`siltstone maintain\`: ${JSON.stringify(status.owed)}`, "warn") : null,
   ].filter(Boolean);
 }
 
-// Replans and their reasons stand in the result where a job had to begin again.
-const resulted = (result) => Object.entries(result).map(([name, value]) => `${name} ${typeof value === "object" ? JSON.stringify(value) : value}`).join(", ");
+// Work that lost to others too often is no failure: it says why, and how often it was planned.
+const resulted = (result) => result.outcome === "Deferred" ? `deferred after ${count(result.attempts, "plan")}: ${result.reason}` : Object.entries(result).map(([name, value]) => `${name} ${typeof value === "object" ? JSON.stringify(value) : value}`).join(", ");

@@ -1,7 +1,8 @@
 // Overview: what the store holds and owes now, and how fast it commits.
 
 import * as api from "./api.js";
-import { ago, bytes, count, h, hint, notice, number, refused, s, seconds } from "./dom.js";
+import { bytes, count, h, hint, notice, number, refused, s, seconds } from "./dom.js";
+import { last, quantile, samples } from "./metrics.js";
 
 const EVERY_MS = 2000;
 const KEPT = 90;
@@ -11,40 +12,29 @@ const NAMES = {
   recent_writes: "recent writes", lance_caches: "Lance's caches",
 };
 
-// Returns the samples of a text of Prometheus as {name: [[labels, value], ...]}.
-function samples(text) {
-  const found = {};
-  for (const line of text.split("\n")) {
-    const [, name, labels, value] = /^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)/.exec(line) ?? [];
-    if (name) (found[name] ??= []).push([labels ?? "", Number(value)]);
-  }
-  return found;
-}
-
-// The bound below which a share of a histogram lies: buckets are counts up to each bound.
-function quantile(found, name, share) {
-  const buckets = (found[`${name}_bucket`] ?? []).map(([labels, count]) => [Number(/le="([^"]+)"/.exec(labels)[1].replace("+Inf", "Infinity")), count]);
-  const all = buckets.at(-1)?.[1];
-  return all ? buckets.find(([, count]) => count >= share * all)[0] : null;
-}
-
 const tile = (name, value, note, kind = "") => h("div", { class: `tile ${kind}` }, h("dt", null, name), h("dd", null, value), note && h("dd", { class: "note" }, note));
 const below = (value) => (value === null ? "–" : value === Infinity ? "above 10 s" : `≤ ${seconds(value)}`);
 
 function tiles(status, metrics, rate) {
   const slowed = status.backpressure.slowed_commits + status.backpressure.stopped_commits;
   const lag = status.visible_seq - status.flushed_seq;
-  const ended = (metrics.siltstone_last_timestamp_seconds ?? []).find(([labels]) => labels === 'work="backup"');
-  const when = ended ? ago(ended[1] * 1000) : null;
+  const [flushed, backup] = [last(metrics, "checkpoint"), last(metrics, "backup")];
   return h("dl", { class: "tiles" },
     tile("Sequence number", number(status.visible_seq), `durable ${number(status.durable_seq)}, past from ${number(status.oldest_seq)}`),
     tile("Commits a second", rate === null ? "–" : number(Math.round(rate * 10) / 10), `${number(status.commits_since_open)} since it was opened`),
     tile("Commit latency", below(quantile(metrics, "siltstone_commit_seconds", 0.5)), `half of them; 99 of 100 ${below(quantile(metrics, "siltstone_commit_seconds", 0.99))}`),
-    tile("Not yet in files", number(lag), `${bytes(status.wal_bytes)} of log in ${count(status.wal_segments, "segment")}`),
+    tile("Not yet in files", number(lag), `${bytes(status.wal_bytes)} of log in ${count(status.wal_segments, "segment")}${flushed ? `, checkpoint ${flushed}` : ""}`),
     tile("Memory", bytes(status.memory.total), `of ${bytes(status.memory.bytes_max)}`),
     tile("Slowed commits", number(slowed), slowed ? `${seconds(status.backpressure.slowed_s + status.backpressure.stopped_s)} in all` : "no writer had to wait", slowed ? "warn" : ""),
     tile("Open transactions", number(status.open_transactions), `${count(status.leases, "lease")} of readers`),
-    tile("Last backup", when ?? "none seen", when ? "by this server" : "since the server began"));
+    tile("Last backup", backup ?? "none seen", backup ? "by this server" : "by this server, since it began"),
+    status.unshipped === null ? null : tile("Not in the mirror's log", number(status.unshipped), status.shipping ?? "shipped as they are committed", status.shipping ? "warn" : ""),
+    status.mirrors.map(mirror));
+}
+
+function mirror(each) {
+  const state = each.failure ?? (each.behind ? `the oldest of them ${seconds(each.age_s)} old` : `${bytes(each.nbytes)} of files`);
+  return tile("Mirror", each.behind ? `${number(each.behind)} behind` : "up to date", `${each.url}, seq ${number(each.seq)}: ${state}`, each.failure ? "warn" : "");
 }
 
 function memory(status) {

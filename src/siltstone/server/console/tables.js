@@ -34,15 +34,16 @@ export function tables(main, shared) {
     const status = await api.get("v1/status", { signal: shared.signal });
     if (!status.tables.length) return notice("This store has no tables yet. `siltstone create NAME --from file.csv` makes one; so does CREATE TABLE in the SQL view.");
     const counts = status.tables.map((each) => h("span", { "data-table": each.name }, "…"));
-    const rows = status.tables.map((each) => [each.name, each.is_keyed ? "keyed" : "plain", each.rows, each.unmerged_rows, `${each.base_parts} + ${each.history_parts}`, each.indexes.map((index) => index.name).join(", ")]);
-    const columns = [["table"], ["kind"], ["rows", "int"], ["not merged", "int"], ["parts", "int"], ["indexes"]].map(([name, type]) => ({ name, type }));
+    const rows = status.tables.map((each) => [each.name, each.is_keyed ? "keyed" : "plain", each.rows, each.nbytes, each.unmerged_rows, `${each.base_parts} + ${each.history_parts}`, each.indexes.map((index) => index.name).join(", ")]);
+    const columns = [["table"], ["kind"], ["rows", "int"], ["bytes", "int"], ["not merged", "int"], ["parts", "int"], ["indexes"]].map(([name, type]) => ({ name, type }));
     const shown = grid(columns, rows, {
       label: "Tables",
-      cell: (value, at, line) => (at === 0 ? h("a", { href: to(value) }, value) : at === 2 ? counts[line] : at === 3 || at === 4 ? String(typeof value === "number" ? number(value) : value) : null),
+      cell: (value, at, line) => (at === 0 ? h("a", { href: to(value) }, value) : at === 2 ? counts[line] : at === 3 ? bytes(value) : at === 4 ? number(value) : null),
     });
     for (const small of shown.querySelectorAll("th small")) small.remove();
     count(status.tables, counts, shared);
-    return shown;
+    const refused = status.tables.filter((each) => each.refused).map((each) => notice(`${each.name}: Lance refuses rows, ${bytes(each.refused_bytes)} of them wait. ${each.refused}`, "warn"));
+    return [...refused, shown];
   }));
 }
 
@@ -59,9 +60,11 @@ async function count(all, counts, shared) {
 export function table(main, shared, [name]) {
   main.append(coming("the table", async () => {
     const [{ fields, key }, status] = await Promise.all([described(name), api.get("v1/status")]);
-    const indexes = status.tables.find((each) => each.name === name)?.indexes ?? [];
+    const found = status.tables.find((each) => each.name === name);
+    const indexes = found?.indexes ?? [];
     return [
-      h("p", { class: "soft" }, key.length ? `Its key is ${key.join(", ")}. ` : "It has no key. ", `${counted(fields.length, "column")}.`),
+      h("p", { class: "soft" }, key.length ? `Its key is ${key.join(", ")}. ` : "It has no key. ", `${counted(fields.length, "column")}.`,
+        found && ` ${bytes(found.nbytes)} in ${counted(found.base_parts, "part")} of base and ${found.history_parts} of history; ${counted(found.unmerged_rows, "row version")} not merged.`),
       h("h2", null, "Rows"), sample(name, fields, key, shared),
       key.length ? h("h2", null, "History of a row") : null, key.length ? history(name, fields, key, shared) : null,
       h("h2", null, "Columns"),
