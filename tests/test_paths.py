@@ -212,13 +212,14 @@ def test_a_path_of_no_local_directory_is_refused_and_says_what_works(
     monkeypatch.chdir(tmp_path)
     path = given.format(here=tmp_path)
     for door in DOORS:
-        if given.startswith(("s3:", "gs:")) and door in TAKES_MIRRORS:
+        is_bucket = given.startswith(("s3:", "gs:"))
+        if is_bucket and door in TAKES_MIRRORS:
             continue
         with pytest.raises(st.RequestError) as refused:
             door(path)
         text = str(refused.value)
         assert "local directory" in text
-        assert "file://" in text
+        assert ("open the path with mirror=URL" if is_bucket else "file://") in text
         assert REFUSED[given] in text
         assert not list(tmp_path.iterdir())
 

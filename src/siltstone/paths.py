@@ -70,7 +70,7 @@ _ONLY_READ = (
 def only_read(root: Path) -> str:
     """Return why a store that was opened to be read is not written."""
     if isinstance(root, Place):
-        return f"{root} is no path: {_ONLY_READ}"
+        return f"{root} is no local directory: {_ONLY_READ}"
     return "this store was opened read-only; open it without read_only=True"
 
 

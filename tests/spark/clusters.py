@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import zip_longest
 from pathlib import Path
 
 import pyspark
@@ -37,13 +38,19 @@ def environment() -> dict[str, str]:
 
 
 @contextmanager
-def running(log: Path, ready: str, *command: str, machine: Machine | None = None) -> Iterator[str]:
-    """Run a part of the cluster for as long as the block lasts; give the line that says ready."""
+def running(
+    log: Path, ready: str, *command: str, machine: Machine | None = None, home: Path | None = None
+) -> Iterator[str]:
+    """Run a part of the cluster for as long as the block lasts; give the line that says ready.
+
+    `home`: of the process and those that it starts, with the user's caches.
+    """
+    own = {} if home is None else {"HOME": str(home), "XDG_CACHE_HOME": str(home / "cache")}
     program = str(PROGRAMS / "spark-class")
     with log.open("wb") as out:
         process = subprocess.Popen(
             [program, *command] if machine is None else machine.command(program, *command),
-            env=environment() if machine is None else machine.environment(**environment()),
+            env=environment() | own if machine is None else machine.environment(**environment()),
             stdout=out,
             stderr=subprocess.PIPE,
             text=True,
@@ -66,17 +73,22 @@ def running(log: Path, ready: str, *command: str, machine: Machine | None = None
 
 
 @contextmanager
-def cluster(folder: Path, hosts: Sequence[str] = ("127.0.0.1",) * 2) -> Iterator[str]:
-    """Run a cluster with a worker at each of `hosts`; give the URL of its master."""
+def cluster(
+    folder: Path, hosts: Sequence[str] = ("127.0.0.1",) * 2, homes: Sequence[Path | None] = ()
+) -> Iterator[str]:
+    """Run a cluster with a worker at each of `hosts`; give the URL of its master.
+
+    `homes`: where each of them has its home, if not at this user's.
+    """
     where = ("--port", "0", "--webui-port", "0")
     with ExitStack() as stack:
         master = (f"{DEPLOY}.master.Master", "--host", "127.0.0.1", *where)
         started = running(folder / "master", "Starting Spark master at", *master)
         found = re.search(r"spark://\S+", stack.enter_context(started))
         assert found
-        for n, host in enumerate(hosts):
+        for n, (host, home) in enumerate(zip_longest(hosts, homes)):
             size = ("--cores", "1", "--memory", "600m", "--work-dir", str(folder / f"work{n}"))
             worker = (f"{DEPLOY}.worker.Worker", "--host", host, *where, *size, found[0])
             ready = "Successfully registered with master"
-            stack.enter_context(running(folder / f"worker{n}", ready, *worker))
+            stack.enter_context(running(folder / f"worker{n}", ready, *worker, home=home))
         yield found[0]
