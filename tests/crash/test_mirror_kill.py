@@ -12,16 +12,21 @@ from pathlib import Path
 
 import pytest
 
+import siltstone as st
 from siltstone.errors import SiltstoneError
+from siltstone.maintenance.backup.following import Stop
+from siltstone.maintenance.backup.mirror import Mirrored
 from siltstone.storage.bucket.bucket import Bucket
 from tests.maintenance.mirrors import (
     Content,
     at,
     content,
     content_of,
+    followed,
     go_on,
     lived,
     mirrored,
+    mirrorer,
     objects_of,
     restored,
     taken_from,
@@ -130,3 +135,51 @@ def test_a_restore_cut_off_at_any_request_is_no_store_or_whole_and_goes_on(
             assert not any(target.glob("manifest/*.json")), label
             restored(at(left), target)
         assert taken_from(target) == (new, expected[new]), label
+
+
+def follow(db: st.Store, server: SimServer, fault: tuple[int, Fault] | None) -> bool:
+    """Mirror twice without a second look at the bucket; `fault` hits a request of the second."""
+    heard: list[Mirrored] = []
+    stop = Stop()
+
+    def hears(made: Mirrored) -> None:
+        heard.append(made)
+        if len(heard) > 1:
+            stop.set()
+            return
+        go_on(db, 2)
+        server.trace.clear()
+        if fault is not None:
+            server.faults[fault[0]] = fault[1]
+
+    try:
+        followed(mirrorer(db.path, server).site, server, stop=stop, hears=hears).run()
+    except SimulatedKill:
+        return False
+    return True
+
+
+def test_the_second_publish_of_a_mirror_that_goes_on_is_cut_off_at_any_request(
+    tmp_path: Path,
+) -> None:
+    """It knows what the bucket has, and asks no more. Where it lives, it tries again."""
+    with lived(tmp_path / "s") as db:
+        learning = at(SimBucket())
+        assert follow(db, learning, None)
+        ends = set()
+        for number, fault in moments(learning.requests)[: TRIED_MAX // 3]:
+            old, before = db.seq, content(db)
+            left = SimBucket()
+            server = at(left)
+            is_done = follow(db, server, (number, fault))
+            expected = {old: before, db.seq: content(db)}
+            label = f"request {number}: {fault.value}"
+            seq, rows = content_of(at(left), tmp_path / "r")
+            assert seq == db.seq if is_done else seq in expected, label
+            assert rows == expected[seq], label
+            ends.add(seq == old)
+            server.is_killed = False
+            server.land()
+            assert attempt(db.path, at(left)), label
+            assert content_of(at(left), tmp_path / "r") == (db.seq, expected[db.seq]), label
+    assert ends == {True, False}

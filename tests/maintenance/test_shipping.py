@@ -149,8 +149,52 @@ def test_a_seq_in_the_middle_of_what_was_shipped_is_restored(shipping, bucket, t
     for seq, rows in expected.items():
         restored(at(bucket), tmp_path / "r", seq=seq)
         assert taken_from(tmp_path / "r") == (seq, rows)
-    with pytest.raises(RequestError, match=f"no record at seq {db.seq + 1}"):
+    with pytest.raises(RequestError, match=f"no record at seq {db.seq + 1}") as told:
         restored(at(bucket), tmp_path / "r", seq=db.seq + 1)
+    assert f"what was shipped above them ends at {db.seq}" in str(told.value)
+
+
+def test_a_seq_between_two_records_is_refused_with_what_the_upper_one_keeps(
+    shipping, bucket, tmp_path
+):
+    """A log holds what is above the newest record alone."""
+    db = shipping.db
+    below = db.seq
+    for number in range(2):
+        write(db, number)
+    shipping.ship()
+    expected = {}
+    with db.snapshot(seq=below + 1) as past:
+        expected = content(past)
+    db.checkpoint()
+    shipping.mirror()
+    near = f"one below is at {below}; the next one above is at {db.seq}"
+    with pytest.raises(RequestError, match=near) as told:
+        restored(at(bucket), tmp_path / "r", seq=below + 1)
+    assert str(told.value).endswith(f": snapshot(seq={below + 1}) reads that past there")
+    assert not (tmp_path / "r").exists()
+    restored(at(bucket), tmp_path / "r", seq=db.seq)
+    with st.connect(tmp_path / "r", background=False) as again:
+        with again.snapshot(seq=below + 1) as past:
+            assert content(past) == expected
+        assert again.seq == db.seq
+
+
+def test_a_record_that_keeps_no_past_does_not_promise_it(bucket, tmp_path):
+    with lived(tmp_path / "s", retention_s=0) as db:
+        shipping = Shipping(db, at(bucket))
+        shipping.mirror()
+        seq = db.seq + 1
+        for number in range(3):
+            write(db, number)
+            db.checkpoint()
+            db.merge()
+        db.vacuum(dry_run=False, grace_s=0)
+        shipping.mirror()
+        newest = Bucket(objects_of(at(bucket))).choose(None, None)
+        assert newest.record.oldest_seq > seq
+        with pytest.raises(RequestError, match=f"keeps no seq below {newest.record.oldest_seq}$"):
+            restored(at(bucket), tmp_path / "r", seq=seq)
 
 
 def test_an_async_commit_is_shipped_once_it_is_durable(shipping):

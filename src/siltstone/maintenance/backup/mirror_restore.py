@@ -113,7 +113,8 @@ class MirrorRestorer:
             return newest, groups
         if groups and newest.seq < seq <= groups[-1].last_seq:
             return newest, until(groups, seq)
-        return self._bucket.choose(seq, None), []
+        log_end = groups[-1].last_seq if groups else None
+        return self._bucket.choose(seq, None, log_end), []
 
     @contextlib.contextmanager
     def _leased(self, chosen: BucketRecord) -> Generator[None]:

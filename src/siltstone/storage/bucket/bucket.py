@@ -115,10 +115,13 @@ class Bucket:
             raise RequestError(no_such("tag", tag, known))
         return known[tag]
 
-    def choose(self, seq: int | None, at_us: int | None) -> BucketRecord:
+    def choose(
+        self, seq: int | None, at_us: int | None, log_end: int | None = None
+    ) -> BucketRecord:
         """Return the newest record, or that of a seq, or the newest one at or before a time.
 
-        It reads a few records of the chain: seqs and times rise with the numbers.
+        It reads a few records of the chain: seqs and times rise with the numbers. `log_end`: the
+        last seq of the log above them, for the message.
 
         Raises:
             RequestError: There is no mirror; none of its records is at that seq, or as old.
@@ -136,21 +139,28 @@ class Bucket:
         assert seq is not None
         found = self._last(numbers, seq, lambda record: record.seq)
         if found is None or found.seq != seq:
-            raise self._no_record(numbers, seq, found)
+            raise self._no_record(numbers, seq, found, log_end)
         return found
 
     def _no_record(
-        self, numbers: Sequence[int], seq: int, below: BucketRecord | None
+        self, numbers: Sequence[int], seq: int, below: BucketRecord | None, log_end: int | None
     ) -> RequestError:
-        """Say which records there are, if none is at a seq: a restore makes a store of a record."""
+        """Say which records there are, if none is at a seq: a restore makes a store of a record.
+
+        The one above may keep the seq as its past.
+        """
         above = [number for number in numbers if below is None or number > below.number]
         ends = {self.read(numbers[0]).seq, self.read(numbers[-1]).seq}
         near = [] if below is None else [f"; the next one below is at {below.seq}"]
         if above:
-            found = self.read(above[0]).seq
-            near.append(
-                f"; the next one above is at {found}: snapshot(seq=...) reads the past there"
-            )
+            found = self.read(above[0])
+            oldest = found.record.oldest_seq
+            past = f": snapshot(seq={seq}) reads that past there"
+            if oldest > seq:
+                past = f", and keeps no seq below {oldest}"
+            near.append(f"; the next one above is at {found.seq}{past}")
+        if log_end is not None:
+            near.append(f"; what was shipped above them ends at {log_end}")
         return RequestError(
             f"{self.objects.url} has no record at seq {seq}: its records are at seqs from"
             f" {min(ends)} to {max(ends)}{''.join(near)}"
