@@ -26,6 +26,7 @@ TRACED = """if True:
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     trace.set_tracer_provider(provider)
     import siltstone as st
+    from siltstone.local.tables import sample_gets
 
     root = sys.argv[1]
     def shown():
@@ -109,9 +110,12 @@ def test_reads_statements_and_maintenance_are_spans_below_the_callers_own(tmp_pa
     with st.connect(root, background=False) as db:
         table = db.create_table("t", {"id": "int64"}, primary_key="id")
         table.upsert([{"id": 1}, {"id": 2}])
+        table.get(1)
+        sample_gets(db.core.state().view)
         exporter.clear()
         with provider.get_tracer("app").start_as_current_span("work"):
-            table.get(1)
+            table.get(1)  # measured for the metrics, too
+            assert sum(db.core.works.gets.taken()[0]) == 1
             table.get_many([1, 2])
             table.scan().read_all()
             table.count()

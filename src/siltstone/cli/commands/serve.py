@@ -81,8 +81,8 @@ def serve(
     At SIGHUP it reads the file of access tokens and the certificate again; if they are not as they
     should be, it says so and goes on with the old ones.
 
-    As a service of systemd (Type=notify, or notify-reload) it says when it answers, reloads and ends, and that
-    it lives, while the store answers.
+    As a service of systemd (Type=notify, or notify-reload) it says when it answers, reloads and
+    ends, and that it lives, while the store answers.
     """
     from siltstone.cli.signals import Signals
     from siltstone.cli.systemd import Systemd

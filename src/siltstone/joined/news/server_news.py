@@ -7,7 +7,7 @@
 Register, then look whether the commit is there, then wait, for `patience_s` at most: where there is
 no thread, one who waits looks by himself. The first event of each connection says what was missed.
 
-Lock: one, held while there is a thread; nobody waits for it.
+Lock: one, held while there is a thread; no caller waits for it.
 """
 
 from __future__ import annotations
