@@ -91,7 +91,7 @@ def tour(walk: Walk) -> str:
 
 
 def console(walk: Walk) -> str:
-    with _until_stopped(walk, "siltstone", "serve", "--db", "air", "--port", "0") as (_, address):
+    with _until_stopped(walk, "siltstone", "serve", "--db", "air", "--port", "0") as address:
         with urllib.request.urlopen(f"{address}/console") as answer:
             page = answer.read().decode()
         return f"{answer.status}, {len(page)} bytes, {re.findall('<title>(.*?)</title>', page)}"
@@ -108,7 +108,8 @@ def web_app(walk: Walk) -> str:
     walk.install("server", "fastapi")
     (walk.home / "shop.py").write_text((ROOT / "examples" / "web" / "shop.py").read_text())
     uvicorn = "uvicorn shop:app --workers 2 --port 0"
-    with _until_stopped(walk, *uvicorn.split()) as (_, address):
+    ready = "Application startup complete"
+    with _until_stopped(walk, *uvicorn.split(), ready=ready) as address:
         asked = urllib.request.Request(
             f"{address}/orders", _ORDER.encode(), {"content-type": "application/json"}
         )
@@ -141,16 +142,18 @@ def _same(seen: str, page: str) -> str:
 
 
 @contextlib.contextmanager
-def _until_stopped(walk: Walk, *words: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Run a server; yield it and the address that it says."""
+def _until_stopped(walk: Walk, *words: str, ready: str = "http://") -> Iterator[str]:
+    """Run a server, wait until it says that it is ready, and yield the address that it says."""
     serving = subprocess.Popen(
         words, cwd=walk.home, env=walk.env, text=True, start_new_session=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
     try:
         assert serving.stdout is not None
-        said = next(found for line in serving.stdout if (found := re.search(r"http://\S+\d", line)))
-        yield serving, said[0]
+        said = ""
+        while ready not in said and (line := serving.stdout.readline()):
+            said += line
+        yield re.findall(r"http://\S+\d", said)[0]
     finally:
         os.killpg(serving.pid, signal.SIGTERM)
         serving.communicate()
