@@ -58,15 +58,37 @@ def test_what_is_to_be_installed_has_the_extras_that_are_named() -> None:
     assert {words[0] for words in lines_of_the_shell()} == {"pip", "siltstone"}
 
 
+def test_the_ten_lines_are_ten() -> None:
+    (block,) = blocks_of("README.md")
+    assert len([*filter(None, block.code.split("\n"))]) == 10
+
+
 def test_links_work_on_a_package_index_and_pages_exist() -> None:
     # An index shows the page alone, and its headings have other names (`user-content-speed`) or
     # none: a relative link is dead there, and so is `#speed`.
     targets = re.findall(r"\]\(([^)]+)\)", README)
-    assert targets
     assert [target for target in targets if not target.startswith("https://")] == []
-    pages = set(re.findall(r"`((?:docs/)?[\w/-]+\.md|docs/adr|examples/\w+)`", README))
-    assert len(pages) > 10
-    assert [page for page in pages if not (ROOT / page).exists()] == []
+    (home,) = set(re.findall(r"https://siltstone\.[\w.-]+", README))
+    below = [target.removeprefix(f"{home}/") for target in targets if target.startswith(home)]
+    assert len(below) > 30
+    assert [place for place in below if not any(path.exists() for path in files_of(place))] == []
+    assert re.findall(r"`[\w/]+\.md`|`docs/|`examples/", README) == []
+
+
+def files_of(place: str) -> list[Path]:
+    """Return which files may be a place of the site: a page's place ends with a slash."""
+    if not place.endswith("/"):
+        return [ROOT / "docs" / place]
+    name = place.strip("/")
+    beside = [ROOT / f"{name.upper()}.md", ROOT / name / "README.md"]
+    return [ROOT / "docs" / f"{name}.md", ROOT / "docs" / name, *beside]
+
+
+def test_each_page_of_the_documents_has_its_link() -> None:
+    linked = {path for place in re.findall(r"\]\(https://siltstone\.[\w.-]+/([^)]+)\)", README)
+              for path in files_of(place)}  # fmt: skip
+    pages = {*(ROOT / "docs").glob("*.md")} - linked
+    assert {page.stem for page in pages} <= {"defects", "power-loss", "index", "versions"}
 
 
 def test_ten_appends_are_ten_files_of_delta(tmp_path: Path) -> None:

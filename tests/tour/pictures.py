@@ -27,17 +27,13 @@ from tests.tour.notebook import executed, plots
 from tests.tour.test_tour import PAGE, is_second
 
 PICTURES = ROOT / "docs" / "pictures"
-_WIDTH = 108
+_WIDTH = 120
 _WINDOW = 1160, 640
 _BURSTS = (2, 4, 3, 6, 9, 5, 7, 11, 8, 4, 6, 3, 2, 1)
 """How many transactions there are from one look of the overview at its store to the next."""
 _POINTS = "return document.querySelector('.spark path')?.getAttribute('d').split('L').length ?? 0"
 _PLACE = "document.querySelector('#store').textContent = '/home/ada/air'"
 _COLORS = 128
-_STATEMENT = """SELECT a.name AS airline, count(*) AS flights,
-  round(avg(f.arr_delay), 1) AS minutes_late
-FROM flights f JOIN airlines a ON f.carrier = a.carrier
-WHERE f.dest = 'LAX' GROUP BY ALL ORDER BY flights DESC"""
 
 
 def terminal_pictures(folder: Path) -> None:
@@ -47,7 +43,7 @@ def terminal_pictures(folder: Path) -> None:
     with bash(folder, width=_WIDTH) as terminal:
         for block in alone:
             shown(terminal, block)
-        _keep(terminal, "shell", "$ siltstone shell", "air> delete")
+        _keep(terminal, "shell", "$ siltstone shell", "air [seq 3]> .now")
 
 
 def _keep(terminal: Terminal, name: str, first: str, end: str) -> None:
@@ -123,13 +119,6 @@ def _keep_page(browser: Browser, name: str, height: int) -> None:
     few.save(PICTURES / f"console-{name}.png", optimize=True)
 
 
-def _asks(browser: Browser) -> None:
-    browser.open("sql")
-    browser.typed("#statement", _STATEMENT)
-    browser.press("Run")
-    browser.says("United")
-
-
 def _chooses(browser: Browser) -> None:
     browser.open("timeline")
     browser.js("document.querySelectorAll('.timeline a')[3].dispatchEvent(new Event('click'))")
@@ -141,7 +130,6 @@ VIEWS: dict[str, tuple[Callable[[Browser], object], int]] = {
     "overview": (lambda browser: browser.settled(), 620),
     "timeline": (_chooses, 480),
     "diff": (lambda browser: browser.open("diff/3/4"), 560),
-    "sql": (_asks, 640),
 }
 """How to come to each view, and how much of the window has something to be seen."""
 

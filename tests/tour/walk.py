@@ -91,7 +91,7 @@ def tour(walk: Walk) -> str:
 
 
 def console(walk: Walk) -> str:
-    with _until_stopped(walk, "siltstone", "serve", "--db", "air", "--port", "0") as (_, address):
+    with _until_stopped(walk, "siltstone", "serve", "--db", "air", "--port", "0") as address:
         with urllib.request.urlopen(f"{address}/console") as answer:
             page = answer.read().decode()
         return f"{answer.status}, {len(page)} bytes, {re.findall('<title>(.*?)</title>', page)}"
@@ -108,12 +108,9 @@ def web_app(walk: Walk) -> str:
     walk.install("server", "fastapi")
     (walk.home / "shop.py").write_text((ROOT / "examples" / "web" / "shop.py").read_text())
     uvicorn = "uvicorn shop:app --workers 2 --port 0"
-    with _until_stopped(walk, *uvicorn.split()) as (_, address):
-        asked = urllib.request.Request(
-            f"{address}/orders", _ORDER.encode(), {"content-type": "application/json"}
-        )
-        with urllib.request.urlopen(asked) as answer:
-            return answer.read().decode()
+    with _until_stopped(walk, *uvicorn.split()) as address:  # it says so before it listens
+        post = ["curl", "-s", "--retry", "60", "--retry-connrefused", "--json", _ORDER]
+        return walk.run(*post, f"{address}/orders")
 
 
 def spark(walk: Walk) -> str:
@@ -141,16 +138,16 @@ def _same(seen: str, page: str) -> str:
 
 
 @contextlib.contextmanager
-def _until_stopped(walk: Walk, *words: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Run a server; yield it and the address that it says."""
+def _until_stopped(walk: Walk, *words: str) -> Iterator[str]:
+    """Run a server, and yield the address that it says."""
     serving = subprocess.Popen(
         words, cwd=walk.home, env=walk.env, text=True, start_new_session=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
     try:
         assert serving.stdout is not None
-        said = next(found for line in serving.stdout if (found := re.search(r"http://\S+\d", line)))
-        yield serving, said[0]
+        said = (re.search(r"http://\S+\d", line) for line in serving.stdout)
+        yield next(found[0] for found in said if found)
     finally:
         os.killpg(serving.pid, signal.SIGTERM)
         serving.communicate()
