@@ -15,6 +15,8 @@ from release import archives, environments
 from release.archives import ROOT, VERSION
 
 BUILD = ROOT / "build" / "release"
+WHOLE = BUILD / "all"
+"""The environment of the wheel with all extras, which the bill of materials lists."""
 BOM = f"{archives.STEM}.cdx.json"
 
 
@@ -35,7 +37,7 @@ def main() -> int:
     tries = [*_trials(wheel, source, extras)]
     wrong += [f"{each.archive}[{each.extra}]: {each.said}" for each in tries if each.said]
     if "all" in extras:
-        wrong += _bill(wheel, given.into / BOM)
+        wrong += _bill(given.into / BOM)
     _sums(given.into)
     shutil.rmtree(BUILD, ignore_errors=True)
     return _ended(wrong, tries, begun)
@@ -88,20 +90,19 @@ def _trials(wheel: Path, source: Path, extras: list[str]) -> Iterator[environmen
     plan += [(wheel, "sql", python) for python in others]
     for at, (archive, extra, python) in enumerate(plan, start=1):
         with _step(f"{at} of {len(plan)}: {archive.name}, {extra}, Python {python}"):
+            home = WHOLE if (archive, extra) == (wheel, "all") else BUILD / "tried"
             named = "" if extra == "none" else extra
-            found = environments.tried(BUILD / "tried", archive, named, python)
+            found = environments.tried(home, archive, named, python)
         print(found.said or f"  {found.packages} packages", flush=True)
         yield found
 
 
-def _bill(wheel: Path, into: Path) -> list[str]:
+def _bill(into: Path) -> list[str]:
     """Write what an installation with all extras is made of."""
-    home = BUILD / "tried"
+    command = [Path(sys.executable).with_name("cyclonedx-py"), "environment"]
+    command += ["--output-reproducible", "--pyproject", ROOT / "pyproject.toml"]
+    command += ["--of", "JSON", "-o", into, environments.python_in(WHOLE)]
     with _step("bill of materials"):
-        environments.made(home, wheel, "all", environments.here())
-        command = [Path(sys.executable).with_name("cyclonedx-py"), "environment"]
-        command += ["--output-reproducible", "--pyproject", ROOT / "pyproject.toml"]
-        command += ["--of", "JSON", "-o", into, environments.python_in(home)]
         texts = [*map(str, command)]
         done = subprocess.run(texts, capture_output=True, text=True, check=False)
     return [] if done.returncode == 0 else [done.stdout + done.stderr]

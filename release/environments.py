@@ -5,8 +5,10 @@ They lie below `build/`, on the disk of uv's cache: installing is then linking.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -17,7 +19,7 @@ from release.archives import PROJECT, ROOT
 
 UV = ROOT / "bin" / "uv"
 TRIAL = Path(__file__).with_name("trial.py")
-SECONDS_MAX = 900
+SECONDS_MAX = 1800
 EXTRAS = tuple(PROJECT["project"]["optional-dependencies"])
 
 
@@ -86,13 +88,19 @@ def _has(python: str) -> bool:
 
 def _run(command: list[object], cwd: Path = ROOT) -> None:
     texts = [*map(str, command)]
-    done = subprocess.run(
-        texts, cwd=cwd, capture_output=True, text=True, timeout=SECONDS_MAX, check=False
-    )
-    if done.returncode != 0:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        texts, cwd=cwd, stdout=pipe, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    ) as begun:
+        try:
+            said, _ = begun.communicate(timeout=SECONDS_MAX)
+        except BaseException:
+            os.killpg(begun.pid, signal.SIGKILL)  # Spark's Java outlives its Python
+            raise
+    if begun.returncode != 0:
         # Logs are public, and where a machine fetches is not.
-        said = re.sub(r"[a-z+]+://(?!127\.)\S+", "(address)", done.stdout + done.stderr)
-        raise subprocess.CalledProcessError(done.returncode, texts, said.strip())
+        told = re.sub(r"[a-z+]+://(?!127\.)\S+", "(address)", said)
+        raise subprocess.CalledProcessError(begun.returncode, texts, told.strip())
 
 
 def here() -> str:
