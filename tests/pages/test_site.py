@@ -47,6 +47,14 @@ def test_no_page_and_no_plan_names_the_public_address() -> None:
     assert [path.name for path in texts if address() in path.read_text()] == []
 
 
+def test_what_readme_and_others_link_by_the_public_address_stands_on_the_site() -> None:
+    places = {*tree.pages().values(), *tree.others().values(), "adr/index.md", "index.md"}
+    served = {re.sub(r"(^|/)index/$", r"\1", re.sub(r"\.md$", "/", place)) for place in places}
+    for page in ROOT.glob("*.md"):
+        linked = re.findall(rf"\]\({re.escape(address())}/?([^)#]*)", page.read_text())
+        assert set(linked) - served == set(), page.name
+
+
 def test_no_column_of_a_table_is_without_a_name() -> None:
     for home in (home for home in tree.pages() if not home.startswith(tree.DECISIONS)):
         heads = re.findall(r"^(\|.*)\n\|[ :|-]+\|$", (ROOT / home).read_text(), re.MULTILINE)
