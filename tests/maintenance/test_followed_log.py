@@ -277,8 +277,7 @@ def others(shipping: Shipping, bucket: SimBucket) -> list[Callable[[], object]]:
     def publishes() -> None:
         ships()
         db.checkpoint()
-        shipping.mirror()  # what it holds is deleted from the log
-        ships()
+        shipping.mirror()  # what it holds is deleted from the log, and nothing is behind it
 
     def another_owner() -> None:
         ships()
@@ -315,20 +314,23 @@ def test_a_reader_that_sleeps_at_any_request_shows_one_whole_prefix(
             shown, shipped = db.seq, db.seq
             server = SleepyServer(bucket, below="shop/", is_behind=is_behind)
             meanwhile = others(shipping, bucket)[which]
-            far = reader_at(server, db.path, monkeypatch) if is_there else None
+            looks = Looks(0.0)
+            far = reader_at(server, db.path, monkeypatch, looks) if is_there else None
             if far is not None:
                 write(db, 1)
                 shipping.ship()
+                looks.now += 1.0
             server.trace.clear()
             server.asleep = {number: meanwhile}
             if far is None:
-                far = reader_at(server, db.path, monkeypatch)
+                far = reader_at(server, db.path, monkeypatch, looks)
             with far, far.snapshot() as seen:
                 requests = server.requests
                 assert seen.seq >= (shown if is_there else shipped)
                 with db.snapshot(seq=seen.seq) as expected:
                     assert content(seen) == content(expected)
                 server.asleep.clear()
+                looks.now += 1.0
                 assert seen_by(far) == seen_by(db)
             number += 1 if is_there else by_day(4, 1)
     assert number > 3
