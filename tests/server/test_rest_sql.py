@@ -234,12 +234,12 @@ def test_what_is_no_statement_on_tables_is_refused_and_changes_nothing(
 ) -> None:
     db, _, rest = served
     file = tmp_path / "secret.csv"
-    file.write_text("id,total\n77,1\n")
+    file.write_text("id,total\n7006652,1\n")
     seq = db.seq
     answer = sql(rest, statement.replace("FILE", str(file)))
     assert answer.status in {400, 404, 406}, answer.body
-    assert "77" not in answer.json["error"]
-    assert (db.seq, file.read_text()) == (seq, "id,total\n77,1\n")
+    assert "7006652" not in answer.json["error"]
+    assert (db.seq, file.read_text()) == (seq, "id,total\n7006652,1\n")
 
 
 @pytest.mark.parametrize(

@@ -375,12 +375,41 @@ def test_a_request_that_is_cancelled_within_its_commit_waits_for_its_end(
         asking = asyncio.create_task(_asked(app_of(db, add_one)))
         await asyncio.to_thread(within.wait)
         asking.cancel()
-        await asyncio.sleep(0)  # it is told
+        for _ in range(10):  # it is told, and would end
+            await asyncio.sleep(0)
+        assert not asking.done()
         go_on.set()
-        with contextlib.suppress(asyncio.CancelledError):
+        with pytest.raises(asyncio.CancelledError):
             await asking
 
     monkeypatch.setattr(LocalTransaction, "commit", slow)
     asyncio.run(main())
     assert count(db) == 1
     assert db.status().open_transactions == 0
+
+
+def test_a_request_that_is_cancelled_while_its_transaction_begins_leaves_none_open(
+    db: st.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    within, go_on = threading.Event(), threading.Event()
+    begin = type(db).transaction
+
+    def slow(self: st.Store, **options: Any) -> Any:
+        within.set()
+        assert go_on.wait(60)
+        return begin(self, **options)
+
+    async def main() -> None:
+        asking = asyncio.create_task(_asked(app_of(db, add_one)))
+        await asyncio.to_thread(within.wait)
+        asking.cancel()
+        for _ in range(10):
+            await asyncio.sleep(0)
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        assert db.status().open_transactions == 0
+
+    monkeypatch.setattr(type(db), "transaction", slow)
+    asyncio.run(main())
+    assert count(db) == 0
