@@ -4,7 +4,6 @@ Each application here is served by uvicorn.
 """
 
 import asyncio
-import contextlib
 import socket
 import threading
 from collections.abc import Generator, Iterator
