@@ -149,6 +149,48 @@ def test_of_two_that_insert_one_key_one_wins_though_the_other_comes_in_bulk() ->
     at_every_line(db, meddle, attach, check)
 
 
+def to_other_keys(db: Store) -> Callable[[], object]:
+    """Return what commits to keys that nobody else writes, and so often that others forget."""
+
+    def meddle() -> None:
+        for _ in range(2):
+            db["t"].upsert({"id": 10**6, "v": 0})
+
+    return meddle
+
+
+def wins(has_won: bool) -> None:
+    """What was written since a seq that is let go of is no longer known: its reader conflicts."""
+    assert has_won
+
+
+@pytest.mark.parametrize("isolation", ["snapshot", "serializable"])
+@pytest.mark.parametrize("write", [by_row, by_update, by_batch])
+def test_nobody_conflicts_with_another_key_at_whatever_line_they_meet(
+    write: Callable[[st.Transaction, int], None], isolation: str
+) -> None:
+    db = with_two_rows()
+
+    def act() -> None:
+        with db.transaction(isolation=isolation) as tx:
+            assert tx["t"].get(1) is not None
+            write(tx, 7)
+
+    at_every_line(db, to_other_keys(db), act, wins)
+
+
+def test_rows_in_bulk_conflict_with_no_other_key_at_whatever_line_they_meet() -> None:
+    db = with_two_rows()
+    table, table_schema = db["t"]._table_schema()
+    firsts = iter(range(1_000, 10**6, 1_000))
+
+    def attach() -> None:
+        written = rows(next(firsts), 7)
+        load(db._core, table, table_schema, written, may_repeat=False, bytes_min=1)
+
+    at_every_line(db, to_other_keys(db), attach, wins)
+
+
 def test_a_truncate_takes_no_row_that_it_did_not_see_at_whatever_line_they_meet() -> None:
     db = with_two_rows()
     made, is_seen = 100, False
