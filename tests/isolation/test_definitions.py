@@ -127,6 +127,39 @@ def test_a_truncate_twice_in_one_transaction_conflicts_with_nobody() -> None:
     assert db.tables() == ["t"]
 
 
+@pytest.mark.parametrize("rows", [1, 700])
+@pytest.mark.parametrize(
+    "change",
+    [lambda t: t.drop_column("b"), lambda t: t.rename_column("b", "z")],
+    ids=["drop_column", "rename_column"],
+)
+@pytest.mark.parametrize("key", ["a", ()])
+def test_rows_behind_their_own_truncate_conflict_with_the_end_of_their_column(
+    key, change, rows: int
+) -> None:
+    db = with_two_rows()
+    table = db.create_table("log", {"a": "int64", "b": "string"}, key)
+    db.sql("insert into log values (0, 'w')")
+    tx = db.transaction()
+    tx["log"].truncate()
+    given = [{"a": number, "b": "x"} for number in range(rows)]
+    tx["log"].upsert(given) if key else tx["log"].append(given)
+    change(table)
+    with pytest.raises(st.ConflictError):
+        tx.commit()
+    assert table.count() == 1
+
+
+def test_a_new_column_widens_rows_behind_their_own_truncate() -> None:
+    db = with_two_rows()
+    tx = db.transaction()
+    tx["t"].truncate()
+    tx["t"].upsert({"id": 1, "v": 11})
+    db["t"].add_column("w", "string")
+    tx.commit()
+    assert db["t"].to_arrow().to_pylist() == [{"id": 1, "v": 11, "w": None}]
+
+
 def test_of_two_changes_of_columns_the_second_is_refused() -> None:
     db = with_two_rows()
     txs = [db.transaction(), db.transaction()]
