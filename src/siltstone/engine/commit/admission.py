@@ -162,9 +162,13 @@ def _check_tables(write_set: WriteSet, catalog: Catalog) -> None:
     renewed = {e.incarnation for e in write_set.changes if isinstance(e, group.Truncate)}
     altered = {e.table: e.schema.id for e in write_set.changes if isinstance(e, group.Alter)}
     for part in write_set.parts:
-        if part.table in created or part.incarnation in renewed:
+        if part.table in created:
             continue
-        _check_table(part, catalog, write_set.read_seq, altered.get(part.table))
+        seen = altered.get(part.table)
+        if part.incarnation not in renewed:
+            _check_table(part, catalog, write_set.read_seq, seen)
+        elif seen is None:  # else the order of changes of columns decides
+            _check_schema(part, catalogs.living(catalog, part.table), write_set.read_seq, None)
 
 
 def _check_table(part: Part, catalog: Catalog, read_seq: int | None, altered: int | None) -> None:
@@ -172,6 +176,12 @@ def _check_table(part: Part, catalog: Catalog, read_seq: int | None, altered: in
     current = catalogs.incarnation_of(table)
     if current.id != part.incarnation:
         _conflict(table, read_seq, current.seq)
+    _check_schema(part, table, read_seq, altered)
+
+
+def _check_schema(
+    part: Part, table: TableDefinition, read_seq: int | None, altered: int | None
+) -> None:
     newest = table.schemas[-1]
     if isinstance(part, AdvancePart):
         if part.base is not None and part.base.table_schema.id != newest.schema.id:

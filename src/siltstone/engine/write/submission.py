@@ -39,6 +39,7 @@ from siltstone.engine.write.keyed_writes import has_other_values, widened
 from siltstone.engine.write.plain_writes import PlainWrites
 from siltstone.errors import ConflictError, RequestError, SchemaMismatchError
 from siltstone.formats.keys import Key
+from siltstone.formats.log import group
 from siltstone.formats.log.group import DELETE
 from siltstone.formats.manifest import TableDefinition
 
@@ -135,7 +136,8 @@ def _widen(core: Core, made: WriteSet, moved: SchemaMovedError) -> WriteSet:
     assert table is not None
     name = catalogs.name_of(table)
     read_seq = made.read_seq or 0
-    if any(getattr(entry, "table", None) == moved.table for entry in made.changes):
+    changes = [entry for entry in made.changes if not isinstance(entry, group.Truncate)]
+    if any(getattr(entry, "table", None) == moved.table for entry in changes):
         raise ConflictError(name, "*", read_seq, moved.seq)
     if made.read_seq is BLIND and any(_has_rows(part, moved.table) for part in made.parts):
         # What the new column has by now is not seen: the caller makes its rows anew, or is refused.
