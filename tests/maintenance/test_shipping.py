@@ -510,3 +510,11 @@ def test_a_close_ships_what_is_durable(open_mirrored, bucket, tmp_path):
     db.close()
     restored(at(bucket), tmp_path / "r")
     assert taken_from(tmp_path / "r") == (seq, expected)
+
+
+def test_who_waits_once_the_store_is_closed_takes_the_log_from_nobody(shipping, bucket):
+    """A commit may be amid its end when another thread closes the store."""
+    shipping.shipper.finish(0.0)
+    assert shipping.shipper.wait(shipping.db.seq, 0.0) == "the store was closed"
+    assert not shipping.shipper.is_begun
+    assert not [key for key in bucket.objects if "/wal/" in key]
