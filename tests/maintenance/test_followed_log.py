@@ -421,6 +421,24 @@ def test_looks_are_a_second_apart(shipping, bucket, monkeypatch):
         assert far.seq == shipping.db.seq > before
 
 
+def test_a_seq_that_another_reader_shows_is_looked_for_at_once(shipping, bucket, monkeypatch):
+    """As plans of Spark do, which are made in other processes than the tables that they read."""
+    looks, server = Looks(0.0), at(bucket)
+    with reader_at(server, shipping.db.path, monkeypatch, looks) as far:
+        write(shipping.db, 0)
+        shipping.ship()
+        with reader_at(at(bucket), shipping.db.path, monkeypatch, looks) as other:
+            seq, shown = seen_by(other)
+        with far.snapshot(seq=seq) as snapshot:
+            assert content(snapshot) == shown
+        server.trace.clear()
+        with pytest.raises(st.SnapshotExpiredError):
+            far.snapshot(seq=seq + 1)
+        assert len(server.trace) == 2
+        assert far.seq == seq
+        assert len(server.trace) == 2
+
+
 # the rest of a store
 
 

@@ -138,6 +138,30 @@ def test_the_files_that_a_frame_names_are_in_the_bucket_before_it(shipping, buck
     assert taken_from(tmp_path / "r") == (db.seq, expected)
 
 
+@pytest.mark.parametrize("is_mirrored", [False, True])
+def test_a_restore_that_is_run_again_says_what_the_store_has(
+    shipping, bucket, tmp_path, is_mirrored
+):
+    """It was killed once it had made the store; the log and the mirror have gone on since."""
+    db = shipping.db
+    write(db, 1)
+    shipping.ship()
+    expected, seq = content(db), db.seq
+    learning = at(bucket)
+    restored(learning, tmp_path / "learning")
+    killed = at(bucket)
+    killed.faults[learning.requests] = Fault.KILLED_BEFORE  # it gives its lease back
+    with pytest.raises(SimulatedKill):
+        restored(killed, tmp_path / "r")
+    write(db, 2)
+    shipping.ship()
+    if is_mirrored:
+        db.checkpoint()
+        shipping.mirror()
+    assert restored(at(bucket), tmp_path / "r").seq == seq
+    assert taken_from(tmp_path / "r") == (seq, expected)
+
+
 def test_a_seq_in_the_middle_of_what_was_shipped_is_restored(shipping, bucket, tmp_path):
     db = shipping.db
     expected = {}
@@ -510,3 +534,11 @@ def test_a_close_ships_what_is_durable(open_mirrored, bucket, tmp_path):
     db.close()
     restored(at(bucket), tmp_path / "r")
     assert taken_from(tmp_path / "r") == (seq, expected)
+
+
+def test_who_waits_once_the_store_is_closed_takes_the_log_from_nobody(shipping, bucket):
+    """A commit may be amid its end when another thread closes the store."""
+    shipping.shipper.finish(0.0)
+    assert shipping.shipper.wait(shipping.db.seq, 0.0) == "the store was closed"
+    assert not shipping.shipper.is_begun
+    assert not [key for key in bucket.objects if "/wal/" in key]

@@ -307,6 +307,9 @@ class LocalStore(Store):
         state = self._state()
         if sum(x is not None for x in (seq, at, tag)) > 1:
             raise RequestError("a snapshot takes only one of seq, at and tag")
+        if isinstance(seq, int) and seq > state.visible:  # another process may show it already
+            self._parts.site.manifests.look_now()
+            state = self._state()
         wanted = state.visible if seq is None else seq
         if at is not None:
             wanted = seq_at(self._core, state, at)

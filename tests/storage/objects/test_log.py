@@ -241,6 +241,23 @@ def test_each_object_that_is_gone_is_missed_but_for_the_last_one():
     assert walked(bucket) == whole[:-1]
 
 
+def test_fences_of_claimers_that_died_over_a_retired_log_are_no_hole():
+    """They had read the floor of before: each put its fence where a frame had been deleted."""
+    bucket = Bucket()
+    writer = begun(bucket).writer
+    for seq in range(1, 5):
+        writer.append([group(seq, "held")])
+    stale, bucket.floor = bucket.floor, writer.at
+    Retirer(log_at(bucket.server())).retire(bucket.floor)
+    for _ in range(2):
+        floors = iter([stale, stale])
+        with pytest.raises(StopIteration):  # killed before it reads the floor again
+            take_over(log_at(bucket.server()), lambda floors=floors: next(floors), new_token())
+    assert walked(bucket) == []
+    writer.append([group(5, "next")])
+    assert walked(bucket) == [(5, "next")]
+
+
 def test_an_object_under_the_key_of_another_is_refused():
     bucket = written()
     keys = sorted(key for key in bucket.objects.objects if not key.endswith(f"{0:020d}"))

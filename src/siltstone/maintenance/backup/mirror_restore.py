@@ -153,11 +153,14 @@ class MirrorRestorer:
         cross(Failpoint.RESTORE_BEFORE_PLAN)
         seq = groups[-1].last_seq if groups else chosen.seq
         record = self._store.record_of(flushed(chosen.record))
-        if not self._store.is_made(target, record):
+        sent = SentRecords(self._files, target, self._objects.url)
+        if self._store.is_made(target, record):
+            seq = sent.seq  # the log has gone on since that try
+        else:
             islands = [self._island(file.path) for file in chosen.islands]
             pins = [pin for each in (chosen.record, *islands) for pin in pins_of(each)]
             self._fetch_all(target, [*pins, *named_by(groups)], chosen.nbytes, say)
-            SentRecords(self._files, target, self._objects.url).restored(chosen, seq)
+            sent.restored(chosen, seq)
             self._store.make(target, record, islands, groups)
         say(name, chosen.nbytes, chosen.nbytes)
         return Restored(str(target), name, seq, record.oldest_seq, chosen.files, chosen.nbytes)

@@ -179,6 +179,8 @@ class Shipper:
         with self._starting:
             self._is_ending = True
             thread = self._thread
+            if thread is None:
+                self._stopping.set()  # another process may have the store when one begins to wait
         if thread is None:
             self._over("the store was closed")
         else:

@@ -71,6 +71,8 @@ class BucketChain(ManifestStore):
         self._place, self.clock = root, clock
         self._seen: _SeenChain | None = None
         self._looked, self._listed = -LOOK_S, -LIST_S
+        self.looks_now = 0
+        """How often `look_now` was called: the log is looked at then, too."""
 
     def path(self, number: int) -> Path:
         key = formats.record_key(number) if number > 0 else self._island(number).path
@@ -135,6 +137,10 @@ class BucketChain(ManifestStore):
             return None
         newest = self.newest()
         return newest if newest.number > after.number else None
+
+    def look_now(self) -> None:
+        self._looked = -LOOK_S
+        self.looks_now += 1
 
     def lease(self, number: int, *, below_floor: bool = False) -> Lease | None:
         """Lease a record; that of a tag is needed by each record of the chain, so the newest."""

@@ -60,6 +60,7 @@ class BucketLog:
         """The last seq and the bytes of groups above the newest record."""
         self._nbytes, self._had_room = 0, True
         self._looked: float | None = None
+        self._looks_now = chain.looks_now
         self._checked: float | None = None
 
     def poll(self, floor: SegmentNumber) -> list[Logged]:
@@ -72,7 +73,9 @@ class BucketLog:
         """
         del floor
         now, is_first = self._chain.clock(), self._looked is None
-        if self._looked is not None and now - self._looked < bucket_chain.LOOK_S:
+        looks_now, self._looks_now = self._looks_now, self._chain.looks_now
+        is_wanted = is_first or looks_now != self._looks_now
+        if not is_wanted and now - (self._looked or 0.0) < bucket_chain.LOOK_S:
             return []
         self._looked = now
         self._forget_held()

@@ -226,6 +226,9 @@ class ManifestStore:
         newest = self.newest()
         return newest if newest.number > after.number else None
 
+    def look_now(self) -> None:
+        """Have the next look see what is there by then. Here each does; one in a bucket may not."""
+
     # --- is it still the store that some work was planned on?
 
     def require_ours(self, known: Record, following: Record | None = None) -> None:

@@ -195,6 +195,8 @@ class LogWalk:
         for named in self._log.names(self.at.key):
             if named.is_part or named.place.number == _CLAIM:
                 continue
+            if named.is_fence and named.place.number <= self.at.number:
+                continue  # numbers go on: who put it died over frames that were deleted
             if named.place.epoch > self.at.epoch or not named.is_fence:
                 raise CorruptionError(
                     self._log.url(self.at.key), None, f"the object is missing; {named.key} is there"
