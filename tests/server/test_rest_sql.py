@@ -49,6 +49,8 @@ TELLING = [
     "select current_setting('temp_' || 'directory')",
     "select 'secret_directory'.current_setting()",
     "from duckdb_extensions()",
+    "select setting from pg_settings",
+    'from pg_catalog."PG_Settings"',
     "insert into orders (id) select length(value) from duckdb_settings()",
 ]
 
