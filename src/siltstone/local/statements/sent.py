@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from siltstone.query.sql.taken.values import Parameters
 
 _TELLING = re.compile(
-    r"duckdb_settings|duckdb_extensions|duckdb_temporary_files|current_setting", re.IGNORECASE
+    r"duckdb_settings|duckdb_extensions|duckdb_temporary_files|current_setting|pg_settings",
+    re.IGNORECASE,
 )
 _OTHER = re.compile(r"current_setting\s*\(\s*'(?!\w*director)\w+'\s*\)", re.IGNORECASE)
 """A setting that names no directory."""
