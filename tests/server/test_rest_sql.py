@@ -51,6 +51,14 @@ TELLING = [
     "from duckdb_extensions()",
     "select setting from pg_settings",
     'from pg_catalog."PG_Settings"',
+    "from query_table('pg_set' || 'tings')",
+    "from query_table(['pg_set' || 'tings'])",
+    "from query_table('pg_set'\n'tings')",
+    "from query_table(e'pg\\x5fsettings')",
+    "from \"query_table\"('pg_set' || 'tings')",
+    "select 'query_table(' from query_table(')pg_set'[2:] || 'tings')",
+    "select 'query_table(' from query_table/*'),*/('pg_set' || 'tings')",
+    "select 'query_table('from\"query_table\"--'),\n('pg_set' || 'tings')",
     "insert into orders (id) select length(value) from duckdb_settings()",
 ]
 
@@ -67,6 +75,15 @@ def test_a_statement_tells_no_directory_of_the_server(served: Any, statement: st
     ):
         far.sql(statement)
     assert db["orders"].count() == 5
+
+
+def test_a_table_is_named_by_a_text_but_by_no_expression(served: Any) -> None:
+    """What names a table by an expression or a parameter names a view of settings, too."""
+    _, _, rest = served
+    for named in ("'orders'", " [ 'orders', 'orders' ] "):
+        rows, _ = told(sql(rest, f"select count(*) > 0 as x from query_table({named})"))
+        assert rows == [{"x": True}]
+    assert sql(rest, "from query_table(?)", ["pg_settings"]).status == 400
 
 
 def test_a_setting_that_is_no_directory_is_told_and_a_home_to_nobody(served: Any) -> None:
