@@ -85,3 +85,16 @@ def test_a_client_of_siltstone_serve_reads_nanoseconds(tmp_path: Path) -> None:
                     db["t"].upsert({"id": dt.time(1)})
         finally:
             server.terminate()
+
+
+def test_an_undo_shows_nanoseconds_without_pandas(tmp_path: Path) -> None:
+    store(tmp_path / "db")
+    with st.connect(tmp_path / "db", background=False) as db:
+        seq = db.seq
+        db["t"].delete([1])
+    command = [sys.executable, "-m", "siltstone", "undo", "t", "--to", str(seq), "--dry-run"]
+    done = subprocess.run(
+        [*command, "--db", tmp_path / "db"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-300:]
+    assert "2026-01-01 00:00:00.123456789" in done.stderr

@@ -9,10 +9,12 @@ import socket
 import ssl
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -262,6 +264,75 @@ def test_what_a_client_has_open_ends_with_its_token(tmp_path: Path) -> None:
         }
         service.close()
     assert codes == {ALICE: 404, BOB: 200}
+
+
+def test_what_is_no_token_changes_nothing(tmp_path: Path) -> None:
+    junk: Any = ["bob"]
+    headers = {"authorization": f"Bearer {ALICE}"}
+    with opened(tmp_path / "shop") as db:
+        with pytest.raises(RequestError, match="no access token"):
+            db.serve(port=0, tokens=junk)
+        service = db.serve(port=0, tokens=tokens_of(line("alice", ALICE), "test"))
+        with pytest.raises(RequestError, match="no access token"):
+            service.reload(junk)
+        assert httpx.get(f"{service.url}/v1/jobs", headers=headers).status_code == 200
+
+
+def test_a_client_that_comes_back_finds_nothing_of_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even before its transactions are rolled back, which takes a thread."""
+    headers = {"authorization": f"Bearer {ALICE}"}
+    alice, bob = (tokens_of(line(*each), "test") for each in (("alice", ALICE), ("bob", BOB)))
+    with opened(tmp_path / "shop") as db:
+        service: Any = db.serve(port=0, tokens=alice)
+        at = f"{service.url}/v1/transaction"
+        key = httpx.post(f"{at}/begin", headers=headers, json={}).json()["id"]
+        submit, late = service._executor.submit, []
+
+        def held(*work: Any) -> Any:
+            is_ours = threading.current_thread() is threading.main_thread()
+            return late.append(work) if is_ours else submit(*work)
+
+        monkeypatch.setattr(service._executor, "submit", held)
+        service.reload(bob)
+        service.reload(alice)
+        again = httpx.post(f"{at}/begin", headers=headers, json={}).json()["id"]
+        for work in late:
+            submit(*work).result()
+        codes = [
+            httpx.post(f"{at}/{each}/commit", headers=headers, json={}).status_code
+            for each in (key, again)
+        ]
+        assert db.status().open_transactions == 0
+        service.close()
+    assert codes == [404, 200]
+
+
+def test_a_joined_client_holds_no_snapshot_without_a_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its connection may live on, and what a snapshot holds is not deleted."""
+    alice, bob = (tokens_of(line(*each), "test") for each in (("alice", ALICE), ("bob", BOB)))
+    with opened(tmp_path / "shop") as db:
+        db.create_table("t", {"id": "int64"}, "id")
+        service: Any = db.serve(port=0, tokens=(*alice, *bob))
+        with (
+            st.connect(service.url, token=ALICE) as far,
+            st.connect(service.url, token=BOB) as other,
+        ):
+            past, kept = far.snapshot(), other.snapshot()
+            assert service.joined_sessions.count == 2
+            submit = service._executor.submit
+
+            def at_once(work: Any, *given: Any) -> Any:
+                is_ours = threading.current_thread() is threading.main_thread()
+                return work(*given) if is_ours else submit(work, *given)
+
+            monkeypatch.setattr(service._executor, "submit", at_once)
+            service.reload(bob)
+            assert service.joined_sessions.count == 1
+            del past, kept
 
 
 def test_a_key_with_a_passphrase_is_refused_and_asks_nobody(tmp_path: Path) -> None:

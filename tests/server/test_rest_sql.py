@@ -49,6 +49,16 @@ TELLING = [
     "select current_setting('temp_' || 'directory')",
     "select 'secret_directory'.current_setting()",
     "from duckdb_extensions()",
+    "select setting from pg_settings",
+    'from pg_catalog."PG_Settings"',
+    "from query_table('pg_set' || 'tings')",
+    "from query_table(['pg_set' || 'tings'])",
+    "from query_table('pg_set'\n'tings')",
+    "from query_table(e'pg\\x5fsettings')",
+    "from \"query_table\"('pg_set' || 'tings')",
+    "select 'query_table(' from query_table(')pg_set'[2:] || 'tings')",
+    "select 'query_table(' from query_table/*'),*/('pg_set' || 'tings')",
+    "select 'query_table('from\"query_table\"--'),\n('pg_set' || 'tings')",
     "insert into orders (id) select length(value) from duckdb_settings()",
 ]
 
@@ -65,6 +75,15 @@ def test_a_statement_tells_no_directory_of_the_server(served: Any, statement: st
     ):
         far.sql(statement)
     assert db["orders"].count() == 5
+
+
+def test_a_table_is_named_by_a_text_but_by_no_expression(served: Any) -> None:
+    """What names a table by an expression or a parameter names a view of settings, too."""
+    _, _, rest = served
+    named = "(select count(*) from query_table( 'orders' ))"
+    rows, _ = told(sql(rest, f"select count(*) = {named} as x from orders"))
+    assert rows == [{"x": True}]
+    assert sql(rest, "from query_table(?)", ["pg_settings"]).status == 400
 
 
 def test_a_setting_that_is_no_directory_is_told_and_a_home_to_nobody(served: Any) -> None:

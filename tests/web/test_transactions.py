@@ -6,9 +6,10 @@ Each application here is served by uvicorn.
 import asyncio
 import socket
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Annotated, Any
 
+import anyio
 import httpx
 import pytest
 from fastapi import BackgroundTasks, Depends, FastAPI, HTTPException
@@ -17,6 +18,7 @@ from fastapi.responses import StreamingResponse
 import siltstone as st
 from siltstone import web
 from siltstone.local.transaction import LocalTransaction
+from siltstone.web.threads import called, ended
 from tests.web.serving import served
 from tests.web.shop import add_one, app_of, count
 
@@ -412,3 +414,87 @@ def test_a_request_that_is_cancelled_while_its_transaction_begins_leaves_none_op
     monkeypatch.setattr(type(db), "transaction", slow)
     asyncio.run(main())
     assert count(db) == 0
+
+
+def test_a_loop_that_ends_while_a_request_commits_waits_for_the_commit(
+    db: st.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    within, go_on = threading.Event(), threading.Event()
+    counts: list[int] = []
+    commit = LocalTransaction.commit
+
+    def slow(tx: LocalTransaction) -> Any:
+        within.set()
+        assert go_on.wait(60)
+        return commit(tx)
+
+    async def ask() -> None:
+        try:
+            await _asked(app_of(db, add_one))
+        finally:
+            counts.append(count(db))
+
+    async def main() -> None:
+        asking = asyncio.create_task(ask())
+        await asyncio.to_thread(within.wait)
+        assert not asking.done()
+        asyncio.get_running_loop().call_soon(_later, 20, go_on.set)
+
+    monkeypatch.setattr(LocalTransaction, "commit", slow)
+    asyncio.run(main())
+    assert counts == [1]
+    assert db.status().open_transactions == 0
+
+
+def _later(steps: int, call: Callable[[], object]) -> None:
+    """Call something after some steps of the loop."""
+    loop = asyncio.get_running_loop()
+    if steps:
+        loop.call_soon(_later, steps - 1, call)
+    else:
+        call()
+
+
+@pytest.mark.parametrize("steps", range(6))
+def test_a_loop_that_ends_rolls_back_what_a_request_has_open(steps: int) -> None:
+    done: list[bool] = []
+
+    async def main() -> None:
+        ending = asyncio.create_task(ended(lambda: done.append(True)))
+        for _ in range(1 + steps):
+            await asyncio.sleep(0)
+        assert not ending.cancelled()
+
+    asyncio.run(main())
+    assert done
+
+
+def test_a_request_that_its_server_cancels_waits_without_work() -> None:
+    """AnyIO cancels again at each step of the loop what is not shielded."""
+    within, go_on = threading.Event(), threading.Event()
+    waits: list[None] = []
+
+    def work() -> None:
+        within.set()
+        assert go_on.wait(60)
+
+    async def main() -> None:
+        wait = asyncio.wait
+
+        async def counted(*given: Any, **named: Any) -> Any:
+            waits.append(None)
+            return await wait(*given, **named)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(asyncio, "wait", counted)
+            async with anyio.create_task_group() as group:
+                group.start_soon(called, work)
+                await asyncio.to_thread(within.wait)
+                group.cancel_scope.cancel()
+                with anyio.CancelScope(shield=True):
+                    for _ in range(50):
+                        await asyncio.sleep(0)
+                    go_on.set()
+
+    asyncio.run(main())
+    assert len(waits) == 1

@@ -17,6 +17,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Generator
+from collections.abc import Set as AbstractSet
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 
@@ -156,6 +157,14 @@ class Sessions:
             sessions = list(self._sessions)
         for session in sessions:
             self.close(session)
+
+    def keep_clients(self, names: AbstractSet[str]) -> None:
+        """End what clients of other names hold; their connections stay, and are told why."""
+
+        def is_gone(held: Held) -> bool:
+            return held.home.client is not None and held.home.client not in names
+
+        self._end_all(is_gone)
 
     @property
     def idle_s(self) -> float:

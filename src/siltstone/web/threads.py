@@ -7,8 +7,11 @@ what a transaction holds, never keeps that transaction from its commit.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from functools import partial
+from typing import TypeVar
 
 from anyio import CancelScope, CapacityLimiter
 from anyio.lowlevel import RunVar
@@ -22,53 +25,56 @@ WAITS_MAX = 8
 
 _calls: RunVar[CapacityLimiter] = RunVar("siltstone_web_calls")
 _waits: RunVar[CapacityLimiter] = RunVar("siltstone_web_waits")
+_threads: RunVar[ThreadPoolExecutor] = RunVar("siltstone_web_threads")
 
 
 async def called(work: Callable[[], T]) -> T:
     """Return what `work` returns; who is cancelled once it has begun waits for its end."""
-    async with _of(_calls, CALLS_MAX):
-        return await _whole(run_sync(work, limiter=CapacityLimiter(1)))
+    async with _of(_calls, partial(CapacityLimiter, CALLS_MAX)):
+        return await ended(work)
 
 
 async def ended(work: Callable[[], T]) -> T:
     """As `called`, but not to be cancelled before it begins: it ends what is open."""
-    with CancelScope(shield=True):
-        return await _whole(called(work))
+    with CancelScope(shield=True):  # within it, or AnyIO cancels anew at each step of the loop
+        return await _whole(work)
     raise AssertionError  # nobody cancels the scope itself
 
 
-async def _whole(call: Coroutine[Any, Any, T]) -> T:
+async def _whole(work: Callable[[], T]) -> T:
     """Wait for the end of a call, also if the task is cancelled by asyncio.
 
     AnyIO's scopes shield from AnyIO's cancellation alone, not from `Task.cancel`, which timeouts
-    and servers that end use (https://anyio.readthedocs.io/en/stable/cancellation.html).
+    and servers that end use (https://anyio.readthedocs.io/en/stable/cancellation.html). A call is
+    no task of its own: a loop that ends cancels all tasks.
     """
     try:
-        task = asyncio.get_running_loop().create_task(call)
+        loop = asyncio.get_running_loop()
     except RuntimeError:  # another event loop, which has AnyIO's cancellation alone
-        return await call
+        return await run_sync(work, limiter=CapacityLimiter(1))
+    pool = _of(_threads, partial(ThreadPoolExecutor, CALLS_MAX, "siltstone-web"))
+    call = loop.run_in_executor(pool, copy_context().run, work)
     cancelled: asyncio.CancelledError | None = None
-    while not task.done():
+    while not call.done():
         try:
-            await asyncio.wait([task])
+            await asyncio.wait([call])
         except asyncio.CancelledError as error:
             cancelled = error
     if cancelled is None:
-        return task.result()
-    if not task.cancelled():
-        task.exception()  # nobody hears of it: the request was given up
+        return call.result()
+    call.exception()  # nobody hears of it: the request was given up
     raise cancelled
 
 
 async def waited(work: Callable[[], T]) -> T:
     """As `called`, for what waits for other requests: these go on meanwhile."""
-    return await run_sync(work, limiter=_of(_waits, WAITS_MAX))
+    return await run_sync(work, limiter=_of(_waits, partial(CapacityLimiter, WAITS_MAX)))
 
 
-def _of(kept: RunVar[CapacityLimiter], count: int) -> CapacityLimiter:
+def _of(kept: RunVar[T], make: Callable[[], T]) -> T:
     try:
         return kept.get()
     except LookupError:
-        made = CapacityLimiter(count)
+        made = make()
         kept.set(made)
         return made

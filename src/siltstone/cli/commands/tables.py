@@ -11,7 +11,7 @@ import typer
 from siltstone.cli.arguments import MOMENT, AsOf, Db, DryRun, NewDb, Quiet, Table, Yes, moment_of
 from siltstone.cli.exits import UsageError
 from siltstone.cli.listings import COLUMN_FACTS, TABLE_FACTS, columns_in, tables_of
-from siltstone.cli.output import Form, cell, emit, emit_facts, emit_record
+from siltstone.cli.output import Form, cell, emit, emit_facts, emit_record, rows_of
 from siltstone.cli.sessions import at_moment, confirm, is_remote, note, past, reading, writing
 from siltstone.errors import ConflictError, RequestError
 
@@ -163,8 +163,9 @@ def _would_put_back(store: Store, table: str, moments: dict[str, Any], *, force:
     since = f"{found.added} rows were added, {found.removed} removed, {found.changed} changed"
     note(f"since then {since}")
     for line in islice(found.scan(), 1):
-        for row in line.slice(0, _SHOWN).to_pylist():
-            told = [f"{name}={cell(value)}" for name, value in row.items() if value is not None]
+        for row in rows_of([line.slice(0, _SHOWN)]):
+            named = zip(line.schema.names, row, strict=True)
+            told = [f"{name}={cell(value)}" for name, value in named if value is not None]
             note("  " + "  ".join(told))
     return rows
 

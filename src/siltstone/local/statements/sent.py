@@ -24,10 +24,14 @@ if TYPE_CHECKING:
     from siltstone.query.sql.taken.values import Parameters
 
 _TELLING = re.compile(
-    r"duckdb_settings|duckdb_extensions|duckdb_temporary_files|current_setting", re.IGNORECASE
+    r"duckdb_settings|duckdb_extensions|duckdb_temporary_files|current_setting|pg_settings",
+    re.IGNORECASE,
 )
 _OTHER = re.compile(r"current_setting\s*\(\s*'(?!\w*director)\w+'\s*\)", re.IGNORECASE)
 """A setting that names no directory."""
+_NAMED = re.compile(r"""query_table\s*\(\s*'[\w."]+'\s*[,)]""", re.IGNORECASE)
+"""A table by its name, as it is. Nothing in that text calls, ends a line, or begins a comment: if
+its first quote ends a text instead, no other call is hidden behind it."""
 
 
 def refuse_directories(text: str) -> None:
@@ -43,6 +47,11 @@ def refuse_directories(text: str) -> None:
         raise RequestError(
             f"a statement for a server has no {found[0].lower()}: it names directories of the"
             " server; current_setting('<name>') is for settings that do not"
+        )
+    if "query_table" in _NAMED.sub("", text).lower():
+        raise RequestError(
+            "a statement for a server gives query_table one name, as it is, query_table('<name>'):"
+            " what is put together perhaps names directories of the server"
         )
 
 

@@ -36,7 +36,7 @@ class Gate:
     """
 
     def __init__(self, tokens: Iterable[AccessToken], *, hosts: Iterable[str] = ()) -> None:
-        self._tokens = tuple(tokens)
+        self._tokens = _checked(tokens)
         self._hosts = _LOCAL_NAMES | {host.lower() for host in hosts}
 
     @property
@@ -48,9 +48,10 @@ class Gate:
         """Know these tokens, and no others, from the next request on.
 
         Raises:
-            RequestError: There are none, which would open a server that asked for one.
+            RequestError: There are none, which would open a server that asked for one; or one is
+                no access token.
         """
-        taken = tuple(tokens)
+        taken = _checked(tokens)
         if self._tokens and not taken:
             raise RequestError("a server that asks for tokens goes on with one at least")
         self._tokens = taken
@@ -91,6 +92,14 @@ class Gate:
             return (urlsplit(url).hostname or "") in self._hosts
         except ValueError:
             return False
+
+
+def _checked(tokens: Iterable[AccessToken]) -> tuple[AccessToken, ...]:
+    taken: tuple[object, ...] = tuple(tokens)
+    found = tuple(each for each in taken if isinstance(each, AccessToken))
+    if len(found) < len(taken):
+        raise RequestError("something that is no access token is among the tokens")
+    return found
 
 
 def _secret(headers: Mapping[str, str]) -> str | None:

@@ -322,12 +322,10 @@ class RequestScope:
                 home = self._homes[principal.name] = self.sessions.open()
             return home
 
-    def keep_homes(self, names: AbstractSet[str]) -> None:
-        """Roll back what clients have open that are not among these: they are not known now."""
+    def homes_besides(self, names: AbstractSet[str]) -> list[Session]:
+        """Return the homes of the clients that are not among these, which find theirs no more."""
         with self._lock:
-            gone = [self._homes.pop(name) for name in self._homes.keys() - names]
-        for home in gone:
-            self.sessions.close(home)
+            return [self._homes.pop(name) for name in self._homes.keys() - names]
 
     def _using(self, key: str, principal: Principal) -> AbstractContextManager[Held]:
         return _foreseen(key, self.sessions.using(key, self._home(principal)))

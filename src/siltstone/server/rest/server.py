@@ -13,6 +13,7 @@ import platform
 import secrets
 import socket
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -50,7 +51,7 @@ from siltstone.server.rpc.routes import rpc_use
 from siltstone.server.rpc.server import rpc_policy
 from siltstone.server.rpc.wire import Admitted, RpcWire
 from siltstone.server.served import Served
-from siltstone.server.sessions import Sessions
+from siltstone.server.sessions import Session, Sessions
 
 JOINED = "/v1/joined"
 PORT_MAX = (1 << 16) - 1
@@ -172,8 +173,15 @@ class RestServer:
         if certificate and context:
             certificate.show(context)
         names = {LOCAL.name, *(token.principal.name for token in known)}
+        gone = self._scope.homes_besides(names)
         with suppress(RuntimeError):  # closed: nothing is open
-            self._executor.submit(self._scope.keep_homes, names)  # it waits for calls that run
+            self._executor.submit(self._end, gone, names)  # it waits for calls that run
+
+    def _end(self, homes: Iterable[Session], names: AbstractSet[str]) -> None:
+        """Roll back, and close, what clients have open that are not known now."""
+        for home in homes:
+            self.sessions.close(home)
+        self.joined_sessions.keep_clients(names)
 
     def close(self) -> None:
         """Stop: requests inside are answered, open transactions rolled back. Again: nothing."""
