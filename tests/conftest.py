@@ -209,4 +209,6 @@ class _Settled:
 
 @pytest.fixture
 def caplog(caplog: pytest.LogCaptureFixture) -> Any:
+    settle(60)  # what the tests before have said is none of its own
+    caplog.clear()
     return _Settled(caplog)

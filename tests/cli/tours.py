@@ -19,6 +19,8 @@ from tests.test_documents import FENCED, ROOT
 WIDTH = 200
 """Of the terminal, in columns: no line of a page is wrapped."""
 TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+(?:\+00:00|…)")
+SCORE = re.compile(r" +\d\.\d{9,}(?!\d)")
+"""Of a search by words: what it makes of counts depends on how rows lie in parts of the index."""
 _HOME = "/home/ada"
 
 
@@ -85,5 +87,5 @@ def _real(times: dict[str, str], found: re.Match[str]) -> str:
 
 
 def without_times(text: str) -> list[str]:
-    """Return the lines of a text with one word for all times, up to the last that has a word."""
-    return TIME.sub("TIME", text.rstrip()).splitlines()
+    """Return a text's lines with one word for times and for scores, to the last that has a word."""
+    return SCORE.sub(" SCORE", TIME.sub("TIME", text.rstrip())).splitlines()

@@ -21,8 +21,9 @@ from typing import Self
 from siltstone.cli.demo import data, model
 from siltstone.cli.demo.data import Flight
 from siltstone.cli.demo.replay import Shared
-from siltstone.errors import ConflictError
 from siltstone.options import StoreOptions
+from siltstone.process.context_exits import close_on_exit
+from siltstone.process.retry import Retry
 from siltstone.store import Store, connect
 
 CHECKPOINT_EVERY_S = 0.2
@@ -60,9 +61,13 @@ class Writer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.kill()
-        self._errors.close()
+    __exit__ = close_on_exit
+
+    def close(self) -> None:
+        """Kill it. Again: nothing."""
+        if not self._errors.closed:
+            self.kill()
+            self._errors.close()
 
     def kill(self) -> str:
         """Kill it, if it has not ended, and hear it out; return why it ended by itself, or ""."""
@@ -105,16 +110,13 @@ def _synced(store: Store, flight: Flight) -> int:
 
 def _shipped(store: Store, flight: Flight) -> int:
     land = model.landing(flight, [0])
-    for tries in range(1, model.ATTEMPTS + 1):
-        try:
-            with store.transaction(durability="shipped") as tx:
-                land(tx)
-        except ConflictError:
-            if tries == model.ATTEMPTS:
-                raise
-        else:
-            return tx.seq
-    raise AssertionError
+
+    def work() -> int:
+        with store.transaction(durability="shipped") as tx:
+            land(tx)
+        return tx.seq
+
+    return Retry(model.ATTEMPTS).run(work)
 
 
 def main() -> None:
