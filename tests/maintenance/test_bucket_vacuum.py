@@ -9,16 +9,20 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import siltstone as st
 from siltstone.errors import RequestError, SiltstoneError, SnapshotExpiredError
 from siltstone.formats import bucket as formats
 from siltstone.formats.bucket import BucketLease
+from siltstone.maintenance.backup.backup import named_by
 from siltstone.maintenance.backup.bucket_vacuum import BucketVacuum, BucketVacuumed
 from siltstone.maintenance.backup.leased_records import lease
+from siltstone.maintenance.backup.shipped_log import newest_with_shipped
 from siltstone.maintenance.thinning import Bounds
 from siltstone.storage.bucket.bucket import Bucket
+from tests.maintenance.far_readers import reader_at
 from tests.maintenance.mirrors import (
     TABLES,
     at,
@@ -31,6 +35,7 @@ from tests.maintenance.mirrors import (
     restored,
     taken_from,
 )
+from tests.maintenance.test_shipping import Shipping
 from tests.nightly import by_day
 from tests.support.simulated_objects import Fault, SimBucket, SimServer, SimulatedKill
 
@@ -404,3 +409,33 @@ def test_a_vacuum_takes_few_requests(db, bucket, clock):
     # And twice the log, which is empty: by the claim, and for the files that it names.
     assert len(lists) <= 2 * 3 + 1 + 2
     assert sum(each.startswith("delete") for each in server.trace) == done.records + done.objects
+
+
+def test_what_a_reader_has_of_a_log_that_was_deleted_stays_while_it_reads(
+    db, bucket, clock, monkeypatch
+):
+    """It was put days ago, and a frame alone named it when the reader began."""
+    shipping = Shipping(db, at(bucket))
+    shipping.mirror()
+    stage = db.stage("keyed")
+    staged = stage.run(pa.table({"id": [7000], "v": ["staged"]}))
+    with db.transaction() as tx:
+        tx.attach(stage, [staged])
+    shipping.ship()
+    clock.now += 48 * HOUR_S
+    with reader_at(at(bucket), db.path, monkeypatch) as far:
+        reading = far.snapshot()
+        assert reading.seq == db.seq
+        _, groups = newest_with_shipped(chain_of(bucket))
+        reader = shipping.mirrorer.site.tables.reader
+        named = {f"shop/{file.path}" for pin in named_by(groups) for file in reader.files(pin)}
+        db.merge()
+        go_on(db, 1)
+        db.merge()
+        db.vacuum(dry_run=False, grace_s=0)
+        shipping.mirror()
+        vacuumed(db.path, at(bucket), grace_s=24 * HOUR_S)
+        assert named <= set(bucket.objects)
+        reading.close()
+    assert vacuumed(db.path, at(bucket), grace_s=24 * HOUR_S).leases == 0
+    assert not named & set(bucket.objects)

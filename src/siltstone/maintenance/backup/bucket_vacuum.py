@@ -3,7 +3,7 @@
     a record of this claim is the newest ─▶ read the chain ─▶ FLOOR, by a put if it is unchanged ─▶
     list the leases ─▶ delete the records that FLOOR gives up and nobody leases ─▶ list the bucket:
     delete what neither a record that stays needs, nor a frame of the log, nor any record of the
-    store, after a grace period
+    store, after a grace period; and nothing that readers may have of frames that are deleted
 
 It is a part of the mirror that has claimed the bucket, so nothing is published meanwhile. A mirror
 whose claim was taken may still publish, or delete, later:
@@ -24,8 +24,9 @@ Lock: the claim.
 
 from __future__ import annotations
 
+import math
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -126,10 +127,12 @@ class BucketVacuum:
             records = dict(_numbered(chain))
             stay = [n for n in records if floor.keeps(n) or n in leased]
             dead = [head for n, head in records.items() if n not in stay]
-            needed = names.needed_by(self._records(stay))  # before a record goes: it may be damaged
+            known = self._records(stay)
+            needed = names.needed_by(known)  # before a record goes: it may be damaged
+            since = _read_since(known, records, leased)
             self._step()
             self._objects.delete(head.key for head in dead)
-            count, nbytes = self._sweep(needed, clock, grace_s)
+            count, nbytes = self._sweep(needed, clock, grace_s, since)
         return BucketVacuumed(floor.number, len(dead), count, nbytes, len(leased))
 
     # the floor
@@ -178,13 +181,16 @@ class BucketVacuum:
 
     # deleting
 
-    def _sweep(self, needed: set[str], clock: _Clock, grace_s: float) -> tuple[int, int]:
+    def _sweep(
+        self, needed: set[str], clock: _Clock, grace_s: float, since: float
+    ) -> tuple[int, int]:
         """Delete the objects of tables that nothing needs; return how many, and their bytes."""
         count = nbytes = 0
         batch: list[str] = []
         for head in clock.hear(self._objects.list_after("")):
             is_needed = head.key in needed or not head.key.startswith(_FILES)
-            if is_needed or head.modified > clock.now - grace_s:
+            is_read = head.modified >= since
+            if is_needed or is_read or head.modified > clock.now - grace_s:
                 continue
             batch.append(head.key)
             count, nbytes = count + 1, nbytes + head.size
@@ -206,6 +212,27 @@ def is_due(chain: Sequence[ObjectHead]) -> bool:
     floor = next((head.modified for head in chain if head.key == formats.FLOOR), None)
     since = min(head.modified for head in chain) if floor is None else floor
     return max(head.modified for head in chain) - since >= INTERVAL_S
+
+
+def _read_since(
+    records: Sequence[BucketRecord], heads: Mapping[int, ObjectHead], leased: set[int]
+) -> float:
+    """Return since when what readers have of a log that is deleted was put; `inf`: there is none.
+
+    Above a record that is leased, and not the newest, they may have read frames, whose names nobody
+    has by now. Of the two records of the store below it, the lower one was in the bucket when the
+    upper one was begun, and the leased one was not made yet; and so none of these frames.
+    """
+    read = next((each for each in records[:-1] if each.number in leased), None)
+    if read is None:
+        return math.inf
+    upper = max((each.record.number for each in _below(records, read.record.number)), default=0)
+    lower = [heads[each.number].modified for each in _below(records, upper)]
+    return max(lower, default=-math.inf)
+
+
+def _below(records: Sequence[BucketRecord], number: int) -> Iterator[BucketRecord]:
+    return (each for each in records if each.record.number < number)
 
 
 def _numbered(chain: Iterable[ObjectHead]) -> Iterator[tuple[int, ObjectHead]]:

@@ -32,7 +32,6 @@ from siltstone.storage.objects.objects import Objects, Taken, submitted
 
 AHEAD_MAX = 16
 """So many objects are asked for at once, where one comes after the other."""
-_CLAIM = 0
 
 
 class NamedObject(NamedTuple):
@@ -193,10 +192,8 @@ class LogWalk:
             CorruptionError: One is: there are frames behind it.
         """
         for named in self._log.names(self.at.key):
-            if named.is_part or named.place.number == _CLAIM:
-                continue
-            if named.is_fence and named.place.number <= self.at.number:
-                continue  # numbers go on: who put it died over frames that were deleted
+            if named.is_part or (named.is_fence and named.place.number <= self.at.number):
+                continue  # a claim, or a fence of who died over deleted frames: numbers go on
             if named.place.epoch > self.at.epoch or not named.is_fence:
                 raise CorruptionError(
                     self._log.url(self.at.key), None, f"the object is missing; {named.key} is there"
