@@ -205,6 +205,29 @@ def test_a_signal_before_it_serves_is_a_reload_when_it_does() -> None:
     assert found.stdout == "reload\n"
 
 
+def test_the_end_is_heard_behind_more_signals_than_a_pipe_holds() -> None:
+    text = """if True:
+        import os, signal
+        from siltstone.cli.signals import Signals
+        signals, mine = Signals(), os.getpid()
+        os.kill(mine, signal.SIGHUP)
+        most = 1 << 16
+        for _ in signals.reloads():
+            for _ in range(most):
+                os.kill(mine, signal.SIGHUP)
+            if most:
+                os.kill(mine, signal.SIGTERM)
+                signal.alarm(20)
+            most = 0
+        print("ended")
+    """
+    command = [sys.executable, "-c", text]
+    found = subprocess.run(
+        command, capture_output=True, text=True, timeout=240, check=False, start_new_session=True
+    )
+    assert found.stdout == "ended\n"
+
+
 @pytest.mark.parametrize("is_detached", [False, True], ids=["shell", "nohup"])
 def test_a_server_ends_with_its_terminal_unless_it_was_detached(
     tmp_path: Path, is_detached: bool

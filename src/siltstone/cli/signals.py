@@ -29,14 +29,19 @@ class Signals:
         self._told, told = os.pipe()
         os.set_blocking(told, False)
         signal.set_wakeup_fd(told, warn_on_full_buffer=False)  # full: it will be awake
-        for number in (*_ENDS, signal.SIGHUP):
-            signal.signal(number, lambda *_: None)
+        self._is_over = False  # what comes when the pipe is full is not in it
+        signal.signal(signal.SIGHUP, lambda *_: None)
+        for number in _ENDS:
+            signal.signal(number, self._end)
+
+    def _end(self, *_: object) -> None:
+        self._is_over = True
 
     def reloads(self) -> Iterator[None]:
         """Yield each time that a reload is asked for, until the end is; several may be one."""
         while True:
             numbers = set(os.read(self._told, _READ_BYTES))
-            if numbers & _ENDS:
+            if self._is_over or numbers & _ENDS:
                 return
             if signal.SIGHUP in numbers:
                 if self._ends_with_terminal and not _has_terminal():
