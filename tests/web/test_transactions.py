@@ -18,7 +18,7 @@ from fastapi.responses import StreamingResponse
 import siltstone as st
 from siltstone import web
 from siltstone.local.transaction import LocalTransaction
-from siltstone.web.threads import called, ended
+from siltstone.web.threads import called, ended, waited
 from tests.web.serving import served
 from tests.web.shop import add_one, app_of, count
 
@@ -498,3 +498,64 @@ def test_a_request_that_its_server_cancels_waits_without_work() -> None:
 
     asyncio.run(main())
     assert len(waits) == 1
+
+
+@pytest.mark.parametrize("call", [called, waited, ended])
+def test_who_is_cancelled_waits_for_the_end_of_a_call(call: Any) -> None:
+    """Else a turn that comes then is nobody's, who gives it back."""
+    within, go_on = threading.Event(), threading.Event()
+    done: list[bool] = []
+
+    def work() -> None:
+        within.set()
+        assert go_on.wait(60)
+        done.append(True)
+
+    async def main() -> None:
+        calling = asyncio.create_task(call(work))
+        await asyncio.to_thread(within.wait)
+        calling.cancel()
+        for _ in range(10):
+            await asyncio.sleep(0)
+        is_early = calling.done()
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await calling
+        assert (is_early, done) == (False, [True])
+
+    asyncio.run(main())
+
+
+def test_a_request_that_is_cancelled_while_its_snapshot_opens_leaves_none_open(
+    db: st.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    within, go_on = threading.Event(), threading.Event()
+    made: list[st.Snapshot] = []
+    snapshot = type(db).snapshot
+
+    def slow(self: st.Store, **moment: Any) -> Any:
+        within.set()
+        assert go_on.wait(60)
+        made.append(snapshot(self, **moment))
+        return made[0]
+
+    app = FastAPI()
+
+    @app.post("/orders")
+    def read(past: Annotated[st.Snapshot, web.snapshot(db)]) -> int:
+        return past["orders"].count()
+
+    async def main() -> None:
+        asking = asyncio.create_task(_asked(app))
+        await asyncio.to_thread(within.wait)
+        asking.cancel()
+        for _ in range(10):
+            await asyncio.sleep(0)
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+
+    monkeypatch.setattr(type(db), "snapshot", slow)
+    asyncio.run(main())
+    with pytest.raises(st.ClosedError):
+        made[0]["orders"].count()

@@ -66,14 +66,16 @@ def snapshot(store: Given, **moment: Any) -> Any:
     needed = Depends(_getter(store))
 
     async def taken(found: Store = needed) -> AsyncGenerator[Snapshot]:
+        made: list[Snapshot] = []  # who is cancelled while it opens has it all the same
         try:
-            made = await called(lambda: found.snapshot(**moment))
-        except SiltstoneError as error:
-            raise refusal_of(error) or error from error
-        try:
-            yield made
+            try:
+                await called(lambda: made.append(found.snapshot(**moment)))
+            except SiltstoneError as error:
+                raise refusal_of(error) or error from error
+            yield made[0]
         finally:
-            await ended(made.close)
+            for each in made:
+                await ended(each.close)
 
     return Depends(taken, scope="request")
 

@@ -52,7 +52,7 @@ async def _whole(work: Callable[[], T]) -> T:
         loop = asyncio.get_running_loop()
     except RuntimeError:  # another event loop, which has AnyIO's cancellation alone
         return await run_sync(work, limiter=CapacityLimiter(1))
-    pool = _of(_threads, partial(ThreadPoolExecutor, CALLS_MAX, "siltstone-web"))
+    pool = _of(_threads, partial(ThreadPoolExecutor, CALLS_MAX + WAITS_MAX, "siltstone-web"))
     call = loop.run_in_executor(pool, copy_context().run, work)
     cancelled: asyncio.CancelledError | None = None
     while not call.done():
@@ -68,7 +68,8 @@ async def _whole(work: Callable[[], T]) -> T:
 
 async def waited(work: Callable[[], T]) -> T:
     """As `called`, for what waits for other requests: these go on meanwhile."""
-    return await run_sync(work, limiter=_of(_waits, partial(CapacityLimiter, WAITS_MAX)))
+    async with _of(_waits, partial(CapacityLimiter, WAITS_MAX)):
+        return await ended(work)
 
 
 def _of(kept: RunVar[T], make: Callable[[], T]) -> T:
