@@ -159,7 +159,8 @@ def test_a_target_that_blocks_keeps_no_commit_no_checkpoint_and_no_close(
         assert db.status().flushed_seq == db.seq
     blocking.may_go_on.set()
     assert notices.settle(60)
-    assert blocking.taken[:2] == ["the first", "line 0"]
+    ours = [line for line in blocking.taken if line.startswith(("the first", "line "))]
+    assert ours[:2] == ["the first", "line 0"]  # stores of other tests may say something, too
     assert "line 2999" not in blocking.taken
     (lost,) = [line for line in blocking.taken if "dropped" in line]
     assert lost.endswith(" lines of the log were dropped: their target was too slow")

@@ -26,9 +26,11 @@ class Signals:
         """Take the signals from now on, those of before `reloads` is called, too."""
         is_detached = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
         self._ends_with_terminal = not is_detached and _has_terminal()
-        self._told, told = os.pipe()
-        os.set_blocking(told, False)
-        signal.set_wakeup_fd(told, warn_on_full_buffer=False)  # full: it will be awake
+        self._told, self._tell = os.pipe()
+        os.set_blocking(self._tell, False)
+        self._before = {number: signal.getsignal(number) for number in (*_ENDS, signal.SIGHUP)}
+        # Full: it will be awake.
+        self._woken = signal.set_wakeup_fd(self._tell, warn_on_full_buffer=False)
         self._is_over = False  # what comes when the pipe is full is not in it
         signal.signal(signal.SIGHUP, lambda *_: None)
         for number in _ENDS:
@@ -36,6 +38,14 @@ class Signals:
 
     def _end(self, *_: object) -> None:
         self._is_over = True
+
+    def close(self) -> None:
+        """Leave the signals to whoever had them before."""
+        signal.set_wakeup_fd(self._woken)
+        for number, before in self._before.items():
+            signal.signal(number, before)
+        os.close(self._told)
+        os.close(self._tell)
 
     def reloads(self) -> Iterator[None]:
         """Yield each time that a reload is asked for, until the end is; several may be one."""

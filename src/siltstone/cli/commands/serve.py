@@ -89,12 +89,12 @@ def serve(
     from siltstone.server.rest.tokens import tokens_from
 
     path_of(db, "serve")
-    say, signals = _log.info, Signals()
+    say = _log.info
     found = tokens_from(tokens, os.environ)
     systemd = Systemd(os.environ, say)
     options = {"force": True} if force else {}  # else as siltstone.toml says
     log = log_to(_STDERR, form=log_format, level=log_level)
-    with log, opened(db, **options) as store:
+    with contextlib.closing(Signals()) as signals, log, opened(db, **options) as store:
         store.serve_local()  # first: processes that join see that it will serve
         service = store.serve(
             host,
