@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import subprocess
 import sys
@@ -78,6 +79,31 @@ def test_an_answer_in_pieces_does_not_wait_for_the_clients_acknowledgement(
             assert client.recv(12) == b"HTTP/1.1 200"
             (sock,) = accepted
             assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
+
+
+@pytest.mark.parametrize("turns", range(6))
+def test_a_connection_that_comes_as_the_server_closes_is_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, turns: int
+) -> None:
+    """Else its client waits until the socket is collected; a loop makes it some turns later."""
+    clients: list[socket.socket] = []
+    wait = http_server.ServerThread.main_loop
+
+    async def with_a_late_client(thread: http_server.ServerThread) -> None:
+        await wait(thread)
+        if thread._listener.family == socket.AF_INET:
+            clients.append(socket.create_connection(thread._listener.getsockname()))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(http_server.ServerThread, "main_loop", with_a_late_client)
+    with opened(tmp_path / "shop") as db:
+        db.serve(port=0).close()
+        (client,) = clients
+        with client:
+            client.settimeout(0)
+            with contextlib.suppress(ConnectionResetError):
+                assert client.recv(1) == b""
 
 
 FORKED = """
