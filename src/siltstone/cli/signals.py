@@ -40,7 +40,7 @@ class Signals:
         self._is_over = True
 
     def close(self) -> None:
-        """Leave the signals to whoever had them before."""
+        """Give the signals back to the handlers that had them before."""
         signal.set_wakeup_fd(self._woken)
         for number, before in self._before.items():
             signal.signal(number, before)

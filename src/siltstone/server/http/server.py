@@ -30,6 +30,8 @@ from siltstone.server.http.router import Router
 from siltstone.server.sessions import Sessions
 
 START_TIMEOUT_S = 30.0
+_TURNS_TO_MAKE = 3
+"""So many turns of the loop after a socket is accepted, asyncio has made its connection."""
 _FOREVER_S = 10 * 365 * 86_400
 
 
@@ -206,8 +208,7 @@ class ServerThread(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._sweeping.cancel()
-        for server in self.servers:
-            server.close()
+        await self._stop_accepting()
         await self._answers(self._policy.graceful_s)
         # Else we would wait for a client that does not read what was sent, and a client would wait
         # on a socket that stays open. An answer of this turn of the loop is not sent yet.
@@ -215,6 +216,21 @@ class ServerThread(uvicorn.Server):
             cast("ServedConnection", connection).end()
         await asyncio.sleep(0)
         await super().shutdown(sockets)
+
+    async def _stop_accepting(self) -> None:
+        """Close the listening sockets, once what they accepted is a connection that can be ended.
+
+        `Server.close` alone would lose a socket that was accepted just before: `Server._attach`
+        fails, and nobody closes it (asyncio of CPython 3.11).
+        """
+        assert self._loop is not None
+        for server in self.servers:
+            for listening in server.sockets:
+                self._loop.remove_reader(listening.fileno())
+        for _ in range(_TURNS_TO_MAKE):
+            await asyncio.sleep(0)
+        for server in self.servers:
+            server.close()
 
     async def _answers(self, graceful_s: float) -> None:
         """Wait for answers on their way, but not for ever; what a thread ends may be sent long."""
