@@ -234,7 +234,15 @@ ALL = (
         for added in (0, 30, 100)
     ),
     Target("reach: shipped/s, 64 clients / 1", 20.0, _plain("reach", "shipped: 64 clients / 1")),
-    Target("reach: scan, x raw Lance", 0.9, _plain("reach", "scan: x raw Lance, 0 ms added")),
+    *(
+        Target(
+            f"reach: {scan}, x raw Lance, {added} ms added",
+            0.9,
+            _plain("reach", f"{scan}: x raw Lance, {added} ms added"),
+        )
+        for scan in ("scan", "scan again")
+        for added in (0, 30, 100)
+    ),
     Target("reach: kept with a mirror", 0.97, _plain("reach", "upserts/s kept with a mirror")),
     Target(
         "reach: modules of a mirror without one",

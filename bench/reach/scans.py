@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import lance
@@ -16,7 +16,7 @@ from bench.workload import Metrics
 from siltstone import admin
 
 _COLUMNS = {"id": "int64", "g": "int64", "price": "float64"}
-_TURNS = {0: 5, 30: 2}
+_TURNS = {0: 5, 30: 2, 100: 2}
 
 
 def prepare(path: Path, rows: int) -> None:
@@ -28,12 +28,12 @@ def prepare(path: Path, rows: int) -> None:
 
 
 def scans(lake: Lake, path: Path, rows: int) -> Metrics:
-    """Measure scans of all columns at the server's own address, and with 30 ms added."""
+    """Measure scans of all columns at the server's own address, and with 30 and 100 ms added."""
     url, raw = lake.direct.url(), lake.direct.url()
     admin.mirror_store(path, url, storage_options=lake.direct.settings)
     lance.write_dataset(_rows(rows), raw, storage_options=lake.direct.environment)
     found: Metrics = {}
-    for door in (lake.direct, lake.doors[30]):
+    for door in (lake.direct, lake.doors[30], lake.doors[100]):
         calls: dict[str, Callable[[], int]] = {
             "Lance": lambda door=door: _of_lance(raw, door),
             "siltstone": lambda door=door: _of_store(url, door),
@@ -46,7 +46,31 @@ def scans(lake: Lake, path: Path, rows: int) -> Metrics:
         for name, seconds in times.items():
             found[f"scan: {name}, rows/s, {label}"] = rows / median(seconds)
         found[f"scan: x raw Lance, {label}"] = median(times["Lance"]) / median(times["siltstone"])
+        found[f"scan again: x raw Lance, {label}"] = _again(url, raw, door, rows)
     return found
+
+
+def _again(url: str, raw: str, door: Door, rows: int) -> float:
+    """Return our rate over Lance's of scans of one moment, by handles that have scanned it."""
+    dataset = lance.dataset(raw, storage_options=door.environment)
+    with (
+        st.connect(url, read_only=True, storage_options=door.settings) as db,
+        db.snapshot() as snapshot,
+    ):
+        calls: dict[str, Callable[[], int]] = {
+            "Lance": lambda: _count(dataset.to_batches()),
+            "siltstone": lambda: _count(snapshot["t"].scan()),
+        }
+        times: dict[str, list[float]] = {name: [] for name in calls}
+        for turn in range(1 + _TURNS[door.added_ms]):
+            for name in sorted(calls, reverse=bool(turn % 2)):
+                seconds = timed(lambda call=calls[name]: _whole(call, rows))
+                times[name].extend([seconds] if turn else [])
+    return median(times["Lance"]) / median(times["siltstone"])
+
+
+def _count(batches: Iterable[pa.RecordBatch]) -> int:
+    return sum(batch.num_rows for batch in batches)
 
 
 def _whole(scan: Callable[[], int], rows: int) -> None:
@@ -55,12 +79,12 @@ def _whole(scan: Callable[[], int], rows: int) -> None:
 
 def _of_store(url: str, door: Door) -> int:
     with st.connect(url, read_only=True, storage_options=door.settings) as db:
-        return sum(batch.num_rows for batch in db["t"].scan())
+        return _count(db["t"].scan())
 
 
 def _of_lance(url: str, door: Door) -> int:
     dataset = lance.dataset(url, storage_options=door.environment)
-    return sum(batch.num_rows for batch in dataset.to_batches())
+    return _count(dataset.to_batches())
 
 
 def _rows(count: int) -> pa.Table:
