@@ -241,6 +241,30 @@ def test_each_object_that_is_gone_is_missed_but_for_the_last_one():
     assert walked(bucket) == whole[:-1]
 
 
+def test_the_last_frame_of_an_epoch_that_is_gone_is_missed_by_the_fence_behind_it():
+    bucket = written(2)
+    begun(bucket)  # it ended before its first frame
+    with walking(log_at(bucket.server()), bucket.floor) as walk:
+        *_, frame, fence = [each for each in steps_of(walk)]
+    assert (frame.is_frame, fence.is_frame) == (True, False)
+    del bucket.objects.objects[f"shop/{frame.place.key}"]
+    with pytest.raises(CorruptionError, match=f"{frame.place.key}.*missing"):
+        walked(bucket)
+
+
+def test_a_barrier_ahead_of_the_end_is_no_hole():
+    """Who put it died, or was refused, before its fence was at the first absent number."""
+    bucket = written(2)
+    whole = walked(bucket)
+    with walking(log_at(bucket.server()), bucket.floor) as walk:
+        *_, last = [each for each in steps_of(walk)]
+    epoch, number = last.place
+    ahead = LogPlace(epoch, number + 5)
+    data, _ = formats.encode(Kind.FENCE, ahead, (epoch + 1, epoch + 1), new_token(), 0)
+    bucket.objects.objects[f"shop/{ahead.key}"] = data, 0.0
+    assert walked(bucket) == whole
+
+
 def died_over_a_retired_log(bucket: Bucket, stale: LogPlace, count: int) -> None:
     """Have claimers die that had read a floor of before: each put its fence, none looked again."""
     for _ in range(count):
