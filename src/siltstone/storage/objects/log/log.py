@@ -189,13 +189,13 @@ class LogWalk:
         """Check, at the end of the log, that no object is gone.
 
         Raises:
-            CorruptionError: One is: there are frames behind it.
+            CorruptionError: One is: there are frames behind it, or the fence that followed it.
         """
         ahead: dict[int, NamedObject] = {}
         for named in self._log.names(self.at.key):
             if named.is_part or (named.is_fence and named.place.number <= self.at.number):
                 continue  # a claim, or a fence of who died over deleted frames: numbers go on
-            if not named.is_fence:
+            if not named.is_fence or self._is_behind(named.place):
                 raise self._missing(named)
             if named.place.epoch > self.at.epoch:
                 ahead.setdefault(named.place.epoch, named)
@@ -205,6 +205,13 @@ class LogWalk:
         for epoch, named in ahead.items():
             if epoch not in dead:
                 raise self._missing(named)
+
+    def _is_behind(self, fence: LogPlace) -> bool:
+        """Say whether a fence was put by who had seen what came before it, in this epoch."""
+        if fence.epoch > self.at.epoch:
+            return False
+        found = self._log.get(fence)
+        return found is not None and not _is_barrier(found)
 
     def _missing(self, behind: NamedObject) -> CorruptionError:
         reason = f"the object is missing; {behind.key} is there"
