@@ -16,6 +16,7 @@ from siltstone.errors import (
     InDoubtError,
     NotShippedError,
     RequestError,
+    SnapshotExpiredError,
 )
 from siltstone.formats.log.log_object import LogPlace
 from siltstone.local.store import LocalStore
@@ -219,6 +220,30 @@ def test_a_record_that_keeps_no_past_does_not_promise_it(bucket, tmp_path):
         assert newest.record.oldest_seq > seq
         with pytest.raises(RequestError, match=f"keeps no seq below {newest.record.oldest_seq}$"):
             restored(at(bucket), tmp_path / "r", seq=seq)
+
+
+def test_a_record_that_was_merged_promises_only_the_past_that_a_restore_of_it_keeps(
+    shipping, bucket, tmp_path
+):
+    """The store still reads more, by its older records, which are not in the bucket."""
+    db = shipping.db
+    seq = db.seq + 1
+    for number in range(3):
+        write(db, number)
+    db.checkpoint()
+    db.merge()
+    shipping.mirror()
+    with db.snapshot(seq=seq) as past:
+        assert past.seq == seq
+    with pytest.raises(RequestError, match=f"and keeps no seq below {db.seq}$"):
+        restored(at(bucket), tmp_path / "r", seq=seq)
+    done = restored(at(bucket), tmp_path / "r", seq=db.seq)
+    assert done.oldest_seq == db.seq
+    with (
+        st.connect(tmp_path / "r", background=False) as again,
+        pytest.raises(SnapshotExpiredError, match=f"keeps seq {db.seq} to {db.seq}"),
+    ):
+        again.snapshot(seq=seq)
 
 
 def test_an_async_commit_is_shipped_once_it_is_durable(shipping):

@@ -107,6 +107,15 @@ class BucketRecord(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.record.flushed_seq
 
     @property
+    def oldest_seq(self) -> int:
+        """The oldest seq that a store restored from it can read: it has no older bases.
+
+        The store itself reads more, by its older records.
+        """
+        merged = (storage.merged_seq for storage in self.record.keyed)
+        return max(self.record.oldest_seq, *merged, 0)
+
+    @property
     def log_begin(self) -> LogPlace:
         """Where the log above it begins; without a floor, where every log does."""
         return LogPlace(self.wal_epoch, self.wal_floor) if self.wal_floor else BEGINNING

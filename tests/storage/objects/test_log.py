@@ -241,21 +241,99 @@ def test_each_object_that_is_gone_is_missed_but_for_the_last_one():
     assert walked(bucket) == whole[:-1]
 
 
-def test_fences_of_claimers_that_died_over_a_retired_log_are_no_hole():
-    """They had read the floor of before: each put its fence where a frame had been deleted."""
-    bucket = Bucket()
-    writer = begun(bucket).writer
-    for seq in range(1, 5):
-        writer.append([group(seq, "held")])
-    stale, bucket.floor = bucket.floor, writer.at
-    Retirer(log_at(bucket.server())).retire(bucket.floor)
-    for _ in range(2):
+def test_the_last_frame_of_an_epoch_that_is_gone_is_missed_by_the_fence_behind_it():
+    bucket = written(2)
+    begun(bucket)  # it ended before its first frame
+    with walking(log_at(bucket.server()), bucket.floor) as walk:
+        *_, frame, fence = [each for each in steps_of(walk)]
+    assert (frame.is_frame, fence.is_frame) == (True, False)
+    del bucket.objects.objects[f"shop/{frame.place.key}"]
+    with pytest.raises(CorruptionError, match=f"{frame.place.key}.*missing"):
+        walked(bucket)
+
+
+def test_a_barrier_ahead_of_the_end_is_no_hole():
+    """Who put it died, or was refused, before its fence was at the first absent number."""
+    bucket = written(2)
+    whole = walked(bucket)
+    with walking(log_at(bucket.server()), bucket.floor) as walk:
+        *_, last = [each for each in steps_of(walk)]
+    epoch, number = last.place
+    ahead = LogPlace(epoch, number + 5)
+    data, _ = formats.encode(Kind.FENCE, ahead, (epoch + 1, epoch + 1), new_token(), 0)
+    bucket.objects.objects[f"shop/{ahead.key}"] = data, 0.0
+    assert walked(bucket) == whole
+
+
+def died_over_a_retired_log(bucket: Bucket, stale: LogPlace, count: int) -> None:
+    """Have claimers die that had read a floor of before: each put its fence, none looked again."""
+    for _ in range(count):
         floors = iter([stale, stale])
         with pytest.raises(StopIteration):  # killed before it reads the floor again
             take_over(log_at(bucket.server()), lambda floors=floors: next(floors), new_token())
+
+
+@pytest.mark.parametrize("dead", range(1, 7))
+@pytest.mark.parametrize("held", [1, 2, 4])
+def test_fences_of_claimers_that_died_over_a_retired_log_are_no_hole(held, dead):
+    """Each lies one number higher than the one before it, the last ones beyond the log's end."""
+    bucket = Bucket()
+    writer = begun(bucket).writer
+    for seq in range(1, held + 1):
+        writer.append([group(seq, "held")])
+    stale, bucket.floor = bucket.floor, writer.at
+    Retirer(log_at(bucket.server())).retire(bucket.floor)
+    died_over_a_retired_log(bucket, stale, dead)
     assert walked(bucket) == []
-    writer.append([group(5, "next")])
-    assert walked(bucket) == [(5, "next")]
+    whole: list[tuple[int, str]] = []
+    for seq in range(held + 1, held + dead + 3):
+        writer.append([group(seq, "next")])
+        whole.append((seq, "next"))
+        assert walked(bucket) == whole
+    Process("z", bucket, bucket.server()).run(2)
+    whole += [(held + dead + 3, "z"), (held + dead + 4, "z")]
+    assert walked(bucket) == whole
+
+
+@pytest.mark.parametrize("dead", [1, 3, 6])
+def test_beside_fences_of_dead_claimers_each_object_that_is_gone_is_missed(dead):
+    bucket = Bucket()
+    writer = begun(bucket).writer
+    writer.append([group(1, "held")])
+    stale, bucket.floor, bucket.held = bucket.floor, writer.at, [(1, "held")]
+    Retirer(log_at(bucket.server())).retire(bucket.floor)
+    died_over_a_retired_log(bucket, stale, dead)
+    whole = [(2, "next"), (3, "next")]
+    for seq, text in whole:
+        writer.append([group(seq, text)])
+    for name in "ab":
+        Process(name, bucket, bucket.server()).run(2)
+        whole += [(whole[-1][0] + 1, name), (whole[-1][0] + 2, name)]
+    assert walked(bucket) == whole
+    with walking(log_at(bucket.server()), bucket.floor) as walk:
+        keys = [f"shop/{each.place.key}" for each in steps_of(walk)]
+    for key in keys[:-1]:
+        gone = bucket.objects.objects.pop(key)
+        with pytest.raises(CorruptionError, match=f"{key}.*missing"):
+            walked(bucket)
+        bucket.objects.objects[key] = gone
+
+
+def test_fences_of_a_log_that_went_on_do_not_excuse_one_that_is_gone():
+    """No frame is behind it: claimers died one after the other, each at the end of the log."""
+    bucket = written(1)
+    for _ in range(4):
+        found = begun(bucket)  # it ended before its first frame
+    whole = walked(bucket)
+    with walking(log_at(bucket.server()), bucket.floor) as walk:
+        keys = [f"shop/{each.place.key}" for each in steps_of(walk)]
+    assert keys[-1] == f"shop/{LogPlace(found.epoch - 1, found.writer.at.number - 1).key}"
+    for key in keys[:-1]:
+        gone = bucket.objects.objects.pop(key)
+        with pytest.raises(CorruptionError, match=f"{key}.*missing"):
+            walked(bucket)
+        bucket.objects.objects[key] = gone
+    assert walked(bucket) == whole
 
 
 def test_an_object_under_the_key_of_another_is_refused():

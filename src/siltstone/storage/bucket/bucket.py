@@ -154,10 +154,9 @@ class Bucket:
         near = [] if below is None else [f"; the next one below is at {below.seq}"]
         if above:
             found = self.read(above[0])
-            oldest = found.record.oldest_seq
             past = f": snapshot(seq={seq}) reads that past there"
-            if oldest > seq:
-                past = f", and keeps no seq below {oldest}"
+            if found.oldest_seq > seq:
+                past = f", and keeps no seq below {found.oldest_seq}"
             near.append(f"; the next one above is at {found.seq}{past}")
         if log_end is not None:
             near.append(f"; what was shipped above them ends at {log_end}")

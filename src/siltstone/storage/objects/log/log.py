@@ -189,15 +189,60 @@ class LogWalk:
         """Check, at the end of the log, that no object is gone.
 
         Raises:
-            CorruptionError: One is: there are frames behind it.
+            CorruptionError: One is: there are frames behind it, or the fence that followed it.
         """
+        ahead: dict[int, NamedObject] = {}
         for named in self._log.names(self.at.key):
             if named.is_part or (named.is_fence and named.place.number <= self.at.number):
                 continue  # a claim, or a fence of who died over deleted frames: numbers go on
-            if named.place.epoch > self.at.epoch or not named.is_fence:
-                raise CorruptionError(
-                    self._log.url(self.at.key), None, f"the object is missing; {named.key} is there"
-                )
+            if not named.is_fence or self._is_behind(named.place):
+                raise self._missing(named)
+            if named.place.epoch > self.at.epoch:
+                ahead.setdefault(named.place.epoch, named)
+        if not ahead:
+            return
+        dead = self._dead_epochs()
+        for epoch, named in ahead.items():
+            if epoch not in dead:
+                raise self._missing(named)
+
+    def _is_behind(self, fence: LogPlace) -> bool:
+        """Say whether a fence was put by who had seen what came before it, in this epoch."""
+        if fence.epoch > self.at.epoch:
+            return False
+        found = self._log.get(fence)
+        return found is not None and not _is_barrier(found)
+
+    def _missing(self, behind: NamedObject) -> CorruptionError:
+        reason = f"the object is missing; {behind.key} is there"
+        return CorruptionError(self._log.url(self.at.key), None, reason)
+
+    def _dead_epochs(self) -> set[int]:
+        """Return the later epochs to which no way leads from here, whatever may be gone here.
+
+        The log has one object of each number, and that of `at` is one of the epoch `at`. So an
+        epoch that began at or below that number is off the log: who claimed it had read a floor of
+        before, and died over deleted frames, or was refused by its second look. So is an epoch that
+        a fence of such a one began. Fences are never deleted, and an epoch without a frame has its
+        first one where it begins.
+        """
+        begin: dict[int, int] = {}
+        fences: dict[int, list[LogPlace]] = {}
+        for named in self._log.names(""):
+            place = named.place
+            if named.is_fence and place.number and place.epoch > self.at.epoch:
+                begin.setdefault(place.epoch, place.number)
+                fences.setdefault(place.number, []).append(place)
+        dead: set[int] = set()
+        for epoch, number in begin.items():
+            before = (each for each in fences.get(number - 1, ()) if each.epoch in dead)
+            if number <= self.at.number or any(self._begins(each, epoch) for each in before):
+                dead.add(epoch)
+        return dead
+
+    def _begins(self, fence: LogPlace, epoch: int) -> bool:
+        found = self._log.get(fence)
+        return found is not None and found.next_epoch == epoch
 
 
 def _is_barrier(found: LogObject) -> bool:
