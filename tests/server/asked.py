@@ -89,6 +89,7 @@ ASKED: list[tuple[str, str, object]] = [
     ("POST", "/v1/optimize", {"table": None}),
     ("POST", "/v1/vacuum", {"dry_run": True}),
     ("GET", "/v1/log?limit=2", None),
+    ("GET", "/v1/records?limit=2&before=9", None),
     ("GET", "/v1/jobs/{key}", None),
     ("GET", "/v1/jobs", None),
 ]  # fmt: skip

@@ -389,7 +389,7 @@ def test_the_keyboard_alone_reaches_each_view_and_runs_a_statement(page: Browser
     assert names == ["Skip to the content", "Siltstone", *views]
     page.js("document.querySelector('#views a[data-view=sql]').focus()")
     page.driver.switch_to.active_element.send_keys(keys.ENTER)
-    page.settled()
+    page.until(lambda: page.js("return document.querySelector('#statement') !== null"))
     page.typed("#statement", "SELECT 6 * 7 AS found")
     page.element("#statement").send_keys(keys.CONTROL, keys.ENTER)
     page.says("42")

@@ -1,7 +1,8 @@
 // Elements, and how values are written. Nothing is made of text that could be markup.
 
+import { number, shown } from "./values.js";
+
 const SVG = "http://www.w3.org/2000/svg";
-const SHOWN = 300; // characters of a cell
 
 function filled(element, given, children) {
   for (const [name, value] of Object.entries(given ?? {})) {
@@ -17,15 +18,6 @@ function filled(element, given, children) {
 export const h = (tag, given, ...children) => filled(document.createElement(tag), given, children);
 export const s = (tag, given, ...children) => filled(document.createElementNS(SVG, tag), given, children);
 
-export const number = (value) => (value === null || value === undefined ? "–" : Number(value).toLocaleString("en"));
-
-export function bytes(value) {
-  if (!value) return "0 B";
-  const step = Math.min(4, Math.floor(Math.log2(value) / 10));
-  const size = value / 2 ** (10 * step);
-  return `${size >= 100 || step === 0 ? Math.round(size) : size.toFixed(1)} ${["B", "KiB", "MiB", "GiB", "TiB"][step]}`;
-}
-
 export function seconds(value) {
   if (value === null) return "–";
   if (value < 1e-3) return `${Math.round(value * 1e6)} µs`;
@@ -39,12 +31,6 @@ export function ago(time) {
   return past < 129600 ? `${Math.round(past / 3600)} h ago` : `${Math.round(past / 86400)} days ago`;
 }
 
-export function shown(value) {
-  if (value === null || value === undefined) return "null";
-  const text = typeof value === "object" ? JSON.stringify(value) : String(value);
-  return text.length > SHOWN ? `${text.slice(0, SHOWN)} …` : text;
-}
-
 const NUMBERS = /^(u?int|float|double|half|decimal)/;
 
 // A table of rows. `columns` are {name, type}; `cell` may give another element for a value.
@@ -54,7 +40,7 @@ export function grid(columns, rows, { label, cell, rowClass } = {}) {
   const body = rows.map((row, line) => h("tr", { class: rowClass?.(line) }, row.map((value, at) => {
     const own = cell?.(value, at, line);
     if (own) return h("td", { class: kinds[at] }, own);
-    const text = shown(value);
+    const text = shown(value, columns[at].type);
     return h("td", { class: value === null || value === undefined ? "null" : kinds[at], title: text.length > 40 ? text : null }, text);
   })));
   return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label ?? "Rows" },
@@ -67,13 +53,21 @@ export const hint = (text) => h("p", { class: "hint" }, text);
 
 // Shows what `make` gives when it came, and until then that it is on its way; or why it did not come.
 export function coming(what, make) {
-  const place = h("div", { "aria-busy": "true" }, hint(`Reading ${what} …`));
-  Promise.resolve().then(make).then(
-    (found) => place.replaceChildren(...[found].flat()),
-    (error) => { if (error.name !== "AbortError") place.replaceChildren(refused(error)); },
-  ).finally(() => place.removeAttribute("aria-busy"));
+  const place = h("div");
+  const begin = () => {
+    place.setAttribute("aria-busy", "true");
+    place.replaceChildren(hint(`Reading ${what} …`));
+    Promise.resolve().then(make).then(
+      (found) => place.replaceChildren(...[found].flat()),
+      (error) => { if (error.name !== "AbortError") place.replaceChildren(refused(error), ...again(error, begin)); },
+    ).finally(() => place.removeAttribute("aria-busy"));
+  };
+  begin();
   return place;
 }
+
+// A button that asks once more, where there was no answer.
+export const again = (error, ask) => (error.status === 0 ? [h("button", { type: "button", onclick: ask }, "Try again")] : []);
 
 export function refused(error) {
   if (error.status === 403) return notice(`Your token may not do this. ${error.message}`, "warn");

@@ -1,8 +1,9 @@
 // Jobs: what maintains the store, what holds its past, and what is open.
 
 import * as api from "./api.js";
-import { ago, coming, count, grid, h, hint, notice, number, refused } from "./dom.js";
+import { ago, coming, count, grid, h, hint, notice, refused } from "./dom.js";
 import { samples, work } from "./metrics.js";
+import { number } from "./values.js";
 
 const KINDS = ["checkpoint", "merge", "optimize"];
 const WORKS = [...KINDS, "vacuum", "backup"];
@@ -15,7 +16,7 @@ export function jobs(main, shared) {
     try {
       const job = await api.post(`v1/${kind}`);
       said.replaceChildren(notice(`${kind}: ${job.status}`));
-    } catch (error) { said.replaceChildren(refused(error)); }
+    } catch (error) { said.replaceChildren(refused(error), ...(error.status === 0 ? [hint("Whether it begins is not known.")] : [])); }
     draw();
   };
   main.append(h("div", { class: "row" }, KINDS.map((kind) => h("button", { type: "button", onclick: () => begin(kind) }, kind[0].toUpperCase() + kind.slice(1))),

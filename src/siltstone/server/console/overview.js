@@ -1,8 +1,9 @@
 // Overview: what the store holds and owes now, and how fast it commits.
 
 import * as api from "./api.js";
-import { bytes, count, h, hint, notice, number, refused, s, seconds } from "./dom.js";
+import { count, h, hint, notice, refused, s, seconds } from "./dom.js";
 import { last, quantile, samples } from "./metrics.js";
+import { bytes, number } from "./values.js";
 
 const EVERY_MS = 2000;
 const KEPT = 90;
@@ -92,7 +93,7 @@ export function overview(main, shared) {
       } catch (error) {
         if (error.name === "AbortError") return;
         before = null;
-        place.replaceChildren(refused(error));
+        place.replaceChildren(refused(error), ...(error.status === 0 ? [hint("This page goes on when it is there again.")] : []));
       }
       place.removeAttribute("aria-busy");
     }

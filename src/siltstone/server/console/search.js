@@ -32,7 +32,7 @@ async function near(index, asked, k, shared) {
   if (index.kind === "vector") {
     if (!key || key.includes(",")) return notice("Neighbours of a row are for tables whose key is one column; elsewhere the SQL view takes a vector: search('t', [..], k => 10).", "warn");
     const type = described.schema.fields.find((each) => each.name === key).type.type;
-    const row = await api.sql(`SELECT ${api.quoted(index.column)} FROM ${api.quoted(index.table)} WHERE ${api.quoted(key)} = ?`, { ...more, parameters: [/^u?int/.test(type) ? Number(asked) : asked] });
+    const row = await api.sql(`SELECT ${api.quoted(index.column)} FROM ${api.quoted(index.table)} WHERE ${api.quoted(key)} = ?`, { ...more, areCut: false, parameters: [/^u?int/.test(type) ? Number(asked) : asked] });
     if (!row.rows.length) return notice(`No row has the key ${asked}.`, "warn");
     [[parameter]] = row.rows;
     if (!parameter) return notice("This row has no vector.", "warn");

@@ -1,7 +1,8 @@
 // SQL: one statement, now or as of a moment; its plan; its rows as a file.
 
 import * as api from "./api.js";
-import { grid, h, hint, notice, number, refused, save, seconds } from "./dom.js";
+import { grid, h, hint, notice, refused, save, seconds } from "./dom.js";
+import { number } from "./values.js";
 
 const MOST = 1000;
 const KEPT = "siltstone.statement";
@@ -29,7 +30,7 @@ export function statement(main, shared) {
     place.replaceChildren(hint("It runs …"));
     const begun = performance.now();
     try {
-      const found = await api.sql(before + field.value, { at: at(), most: MOST, signal: mine.signal });
+      const found = await api.sql(before + field.value, { at: at(), most: MOST, signal: mine.signal, areCut: before === "" });
       place.replaceChildren(...answer(found, (performance.now() - begun) / 1000, before !== ""));
     } catch (error) {
       if (running !== mine) return;
@@ -84,5 +85,6 @@ function answer(found, took, isPlan) {
 function spelled(error) {
   const shown = refused(error);
   shown.classList.add("mono");
+  if (error.status === 0) shown.append(" If the statement was to write, look whether it did before you run it again.");
   return shown;
 }

@@ -1,7 +1,8 @@
 // Tables: all of them; and one: its columns, a sample, its indexes, the history of a row.
 
 import * as api from "./api.js";
-import { bytes, coming, count as counted, grid, h, hint, notice, number } from "./dom.js";
+import { coming, count as counted, grid, h, hint, notice } from "./dom.js";
+import { bytes, number } from "./values.js";
 
 const COLUMNS = 40; // of a sample at a time
 const ROWS = 25;
@@ -17,7 +18,7 @@ function kindOf(type) {
 // Long values are cut by the server, so that a sample of large cells stays small.
 function shortened({ name, type }) {
   const column = api.quoted(name);
-  if (/^(large_)?utf8$|^string/.test(type.type)) return `left(${column}, 300) AS ${column}`;
+  if (/^(large_)?utf8$|^string/.test(type.type)) return `CASE WHEN length(${column}) > 300 THEN left(${column}, 250) || ' … (' || length(${column}) || ' characters)' ELSE ${column} END AS ${column}`;
   if (/binary/.test(type.type)) return `octet_length(${column}) || ' bytes' AS ${column}`;
   if (/list$/.test(type.type)) return `${column}[1:8] AS ${column}`;
   return column;
@@ -49,12 +50,16 @@ export function tables(main, shared) {
 
 async function count(all, counts, shared) {
   for (const [at, each] of all.entries()) {
-    if (shared.signal.aborted) return;
+    if (shared.signal.aborted) return undefined;
     try {
       const found = await api.sql(`SELECT count(*) FROM ${api.quoted(each.name)}`, { at: shared.at, signal: shared.signal });
       counts[at].textContent = number(found.rows[0][0]);
-    } catch { counts[at].textContent = "–"; }
+    } catch (error) {
+      counts[at].textContent = "–";
+      if (error.status === 0) return counts.slice(at).forEach((left) => { left.textContent = "–"; }); // it stopped: no count comes
+    }
   }
+  return undefined;
 }
 
 export function table(main, shared, [name]) {

@@ -19,6 +19,7 @@ from siltstone.server.rest.native.changes import ChangeRoutes
 from siltstone.server.rest.native.follow import FollowRoutes
 from siltstone.server.rest.native.jobs import JobRoutes
 from siltstone.server.rest.native.past import PastRoutes
+from siltstone.server.rest.native.publishes import PublishRoutes
 from siltstone.server.rest.native.statements import StatementRoutes
 from siltstone.server.rest.native.system import SystemRoutes
 from siltstone.server.rest.native.transactions import TransactionRoutes
@@ -39,7 +40,7 @@ def routes_of(
     system = SystemRoutes(served, scope.sessions, jobs, pipeline, exposition)
     transactions, feed = TransactionRoutes(scope), ChangeRoutes(served)
     follow = FollowRoutes(served).follow
-    past, sql = PastRoutes(served), StatementRoutes(scope)
+    past, publishes, sql = PastRoutes(served), PublishRoutes(served), StatementRoutes(scope)
     routes = [
         # the server, its jobs, and its feed
         _get("/healthz", Role.NOBODY, system.healthz, is_at_once=True),
@@ -50,6 +51,7 @@ def routes_of(
         _get("/v1/changes", _READ, feed.changes, gives=STREAM, query=_RANGE, is_read=True),
         _get("/v1/follow", _READ, follow, gives=EVENTS, query=("since", "tables", "seqs")),
         _get("/v1/log", _READ, past.log, query=("limit",)),
+        _get("/v1/records", _READ, publishes.records, query=("limit", "before")),
         _get("/v1/diff", _READ, past.diff, gives=STREAM, query=_DIFF, is_read=True),
         _post("/v1/sql", _READ, sql.run, gives=STREAM, query=("format",), is_statement=True),
         _get("/v1/jobs", _READ, jobs.list_all),

@@ -25,6 +25,7 @@ from siltstone.lance_namespace.specification.members import (
 ERROR_CHARACTERS_MAX = 2_000
 TransactionStatus = Literal["Running", "Succeeded", "Failed", "Canceled"]
 JobKind = Literal["checkpoint", "merge", "optimize", "vacuum"]
+Work = Literal["checkpoint", "index", "merge", "open", "optimize", "repair", "vacuum"]
 
 
 class ErrorAnswer(AnswerBody):
@@ -99,6 +100,27 @@ class LoggedCommit(AnswerBody):
 
 class LogAnswer(AnswerBody):
     commits: list[LoggedCommit]
+
+
+class PublishedRecord(AnswerBody):
+    """One manifest record: commits up to `flushed_seq` are in files; `works` made it.
+
+    `tables` are at most 100 of the `changed` ones. Works and tables are by the difference to the
+    record `since`, which the oldest one that is kept lacks.
+    """
+
+    number: Count
+    time: dt.datetime
+    flushed_seq: Count
+    works: list[Work]
+    tables: list[str]
+    changed: Count
+    since: Count | None = None
+
+
+class RecordsAnswer(AnswerBody):
+    records: list[PublishedRecord]
+    next: Count | None = None
 
 
 class SqlRequest(RequestPart):
