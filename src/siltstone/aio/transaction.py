@@ -8,17 +8,16 @@ loop; all else commits in a thread.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any, Self, TypeVar
 
-from siltstone.aio.awaited import awaited
+from siltstone.aio.awaited import awaited, like
 from siltstone.aio.loop_store import LoopStore
 from siltstone.aio.streams import RowStream
 from siltstone.aio.tables import AsyncTransactionTable
 from siltstone.aio.turns import CallTurns
 from siltstone.api import transaction
 from siltstone.api.results import Receipt
-from siltstone.given import Rows, SchemaLike
 from siltstone.local.group_upserts import WriteSet
 from siltstone.local.transaction import LocalTransaction
 from siltstone.process.turns import TableClosedError
@@ -123,26 +122,16 @@ class AsyncTransaction:
         is_here = self._store.groups is not None
         return AsyncTransactionTable(self._turns, name, find, is_here=is_here)
 
-    async def create_table(
-        self,
-        name: str,
-        schema: SchemaLike | None = None,
-        primary_key: str | Sequence[str] = (),
-        *,
-        data: Rows | None = None,
-        defaults: Mapping[str, Any] | None = None,
-        exist_ok: bool = False,
-    ) -> AsyncTransactionTable:
+    @like(transaction.Transaction.create_table)
+    async def create_table(self, name: str, *arguments: Any, **named: Any) -> AsyncTransactionTable:
         """Create a table, and fill it; see `siltstone.Transaction`."""
-        made = await self._call(
-            "create_table", name, schema, primary_key,
-            data=data, defaults=defaults, exist_ok=exist_ok,
-        )  # fmt: skip
+        made = await self._call("create_table", name, *arguments, **named)
         return self._table(name, lambda: made)
 
-    def sql_reader(self, statement: str, parameters: Any = None) -> RowStream:
+    @like(transaction.Transaction.sql_reader)
+    def sql_reader(self, *arguments: Any, **named: Any) -> RowStream:
         """Run a query; return its rows as batches to iterate over."""
-        return RowStream(self._turns, lambda: self._tx.sql_reader(statement, parameters))
+        return RowStream(self._turns, lambda: self._tx.sql_reader(*arguments, **named))
 
     tables = awaited(transaction.Transaction.tables)
     drop_table = awaited(transaction.Transaction.drop_table)
