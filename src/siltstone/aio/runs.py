@@ -9,15 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
-from functools import partial
 from typing import TypeVar
 
 from siltstone.aio.loop_store import LoopStore
-from siltstone.aio.transaction import AsyncTransaction, worked
-from siltstone.api.runs import TurnHolder, TurnLines
+from siltstone.aio.transaction import AsyncTransaction
+from siltstone.api.runs import TurnHolder, TurnLines, refusing
 from siltstone.arguments import count_of
 from siltstone.errors import ConflictError, RequestError, told
-from siltstone.process.turns import NOBODY, NONE_CLOSED, WAIT_S, TableClosedError, TableTurns
+from siltstone.process.turns import NOBODY, NONE_CLOSED, WAIT_S, TableClosedError
 
 T = TypeVar("T")
 _holds: ContextVar[bool] = ContextVar("siltstone_run", default=False)
@@ -67,7 +66,7 @@ class TaskRun:
         begin: Callable[[], Awaitable[AsyncTransaction]],
     ) -> None:
         self._store, self._lines, self._turns, self._begin = store, lines, turns, begin
-        self._holder = TurnHolder(_OfNobody(turns) if isinstance(turns, TableTurns) else turns)
+        self._holder = TurnHolder(turns, thread=NOBODY)
         self._table: str | None = None
 
     async def run(self, work: Callable[[AsyncTransaction], Awaitable[T]], attempts: int) -> T:
@@ -109,7 +108,8 @@ class TaskRun:
     ) -> T:
         tx = await self._begin()
         async with tx:
-            return await worked(tx, work, closed)
+            with refusing(tx._tx, closed):  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - as in `api`
+                return await work(tx)
         raise AssertionError
 
     async def _lost(self, error: ConflictError) -> None:
@@ -133,11 +133,3 @@ class TaskRun:
                     self._holder.end()
             finally:
                 self._lines.give_up(table)
-
-
-class _OfNobody:
-    """The turns of a store, as a task takes them: its calls are made in any thread."""
-
-    def __init__(self, turns: TableTurns) -> None:
-        self.note_loss, self.give_up = turns.note_loss, turns.give_up
-        self.take = partial(turns.take, thread=NOBODY)

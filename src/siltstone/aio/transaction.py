@@ -8,8 +8,8 @@ loop; all else commits in a thread.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any, Self, TypeVar
+from collections.abc import Callable
+from typing import Any, Self
 
 from siltstone.aio.awaited import awaited, like
 from siltstone.aio.loop_store import LoopStore
@@ -20,9 +20,7 @@ from siltstone.api import transaction
 from siltstone.api.results import Receipt
 from siltstone.local.group_upserts import WriteSet
 from siltstone.local.transaction import LocalTransaction
-from siltstone.process.turns import TableClosedError
 
-T = TypeVar("T")
 _rolling_back: set[asyncio.Task[None]] = set()
 """A loop keeps no task alive by itself."""
 
@@ -180,24 +178,3 @@ class AsyncTransaction:
     async def rollback(self) -> None:
         """End without a trace; a second call does nothing."""
         await self._turns.run(self._tx.rollback, lambda: self._store.groups is not None)
-
-
-async def worked(
-    tx: AsyncTransaction, work: Callable[[AsyncTransaction], Awaitable[T]], closed: frozenset[str]
-) -> T:
-    """Do the work of a run; it begins again if it named a closed table, whatever it made of it.
-
-    Raises:
-        TableClosedError: It did.
-    """
-    of_store = tx._tx  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - its own
-    of_store.closed = closed
-    try:
-        found = await work(tx)
-    except Exception as error:
-        if of_store.closed_at:
-            raise TableClosedError(of_store.closed_at) from error
-        raise
-    if of_store.closed_at:  # the work caught the error, and may have left a part out
-        raise TableClosedError(of_store.closed_at)
-    return found
