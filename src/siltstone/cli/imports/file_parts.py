@@ -17,20 +17,9 @@ from typing import Any, cast
 import msgspec
 import pyarrow as pa
 
+from siltstone.cli import files
 from siltstone.cli.arguments import CsvForm
 from siltstone.cli.exits import NotFoundError
-from siltstone.cli.files import (
-    COMPRESSIONS,
-    CSV_GUESS_BYTES,
-    Rows,
-    compression_of,
-    csv_batches,
-    csv_schema,
-    ending_of,
-    input_rows,
-    json_rows,
-    require_ending,
-)
 from siltstone.cli.imports.parts import Gauge, Pieces, SourcePart, fingerprint_of
 from siltstone.errors import SchemaMismatchError
 
@@ -48,16 +37,16 @@ def file_part(path: Path, csv: CsvForm) -> SourcePart:
         UsageError: Its format is unknown.
         SchemaMismatchError: It is damaged, where its columns are read first.
     """
-    require_ending(path)
+    files.require_ending(path)
     if str(path) == "-":
-        read = cache(lambda known: input_rows(path, known, csv))  # it is there once
+        read = cache(lambda known: files.input_rows(path, known, csv))  # it is there once
         return SourcePart(
             "-", f"- {os.getpid()} {time.time_ns()}", 0, lambda known: iter([read(known)])
         )
     fingerprint, size = fingerprint_of(path)
     if path.is_dir():
         raise NotFoundError(f"cannot read {path}: it is a directory")
-    ending, gauge = ending_of(path), Gauge()
+    ending, gauge = files.ending_of(path), Gauge()
     part = partial(SourcePart, str(path), fingerprint, size, gauge=gauge)
     if ending == "parquet":
         return part(lambda _: _parquet(path, size, gauge), _columns(path))
@@ -67,7 +56,7 @@ def file_part(path: Path, csv: CsvForm) -> SourcePart:
         names = _header(path, csv)
         return part(partial(_csv, path, csv, gauge, names), None, names)
     if ending == "json":
-        return part(lambda known: iter([input_rows(path, known, csv)]))
+        return part(lambda known: iter([files.input_rows(path, known, csv)]))
     return part(partial(_lines, path, gauge))
 
 
@@ -81,7 +70,7 @@ def _told(path: Path) -> Generator[None]:
     try:
         yield
     except (pa.ArrowException, OSError) as error:
-        packed = COMPRESSIONS.get(path.suffix.lower())
+        packed = files.COMPRESSIONS.get(path.suffix.lower())
         why = f"is not whole, or no {packed}" if packed and isinstance(error, OSError) else ""
         raise SchemaMismatchError(
             f"{path} {why}: {error}" if why else f"{path}: {error}"
@@ -93,7 +82,7 @@ def _told(path: Path) -> Generator[None]:
 @contextmanager
 def _stream(path: Path, gauge: Gauge | None = None) -> Generator[Any]:
     with pa.OSFile(str(path), "r") as file:
-        packing = compression_of(path)
+        packing = files.compression_of(path)
         stream = file if packing is None else pa.CompressedInputStream(file, packing)
         yield (
             stream
@@ -124,28 +113,28 @@ def _header(path: Path, csv: CsvForm) -> tuple[str, ...]:
         try:
             return tuple(_guessed(path, csv, _HEADER_BYTES).names)
         except pa.ArrowInvalid:  # its first row may be longer
-            return tuple(_guessed(path, csv, CSV_GUESS_BYTES).names)
+            return tuple(_guessed(path, csv, files.CSV_GUESS_BYTES).names)
 
 
 def _guessed(path: Path, csv: CsvForm, bytes_max: int) -> pa.Schema:
     with _stream(path) as stream:
         head = stream.read(bytes_max)
-    return csv_schema(head, csv, ending_of(path), is_cut=len(head) == bytes_max)
+    return files.csv_schema(head, csv, files.ending_of(path), is_cut=len(head) == bytes_max)
 
 
 def _csv(
     path: Path, csv: CsvForm, gauge: Gauge, names: tuple[str, ...], known: pa.Schema | None
 ) -> Pieces:
     with _told(path):
-        columns = _guessed(path, csv, CSV_GUESS_BYTES) if known is None else known
+        columns = _guessed(path, csv, files.CSV_GUESS_BYTES) if known is None else known
         with _stream(path, gauge) as stream:
-            yield from csv_batches(stream, columns, csv, ending_of(path), names)
+            yield from files.csv_batches(stream, columns, csv, files.ending_of(path), names)
 
 
 def _lines(path: Path, gauge: Gauge, known: pa.Schema | None) -> Pieces:
     with _told(path), _stream(path, gauge) as stream:
         for data in _whole_lines(stream):
-            rows = json_rows(data, pa.schema([]) if known is None else known)
+            rows = files.json_rows(data, pa.schema([]) if known is None else known)
             if known is None and isinstance(rows, pa.Table):
                 known = rows.schema
             yield rows
@@ -185,8 +174,8 @@ def _parquet(path: Path, size: int, gauge: Gauge) -> Pieces:
 
 def _arrow(path: Path) -> Pieces:
     with _told(path):
-        if compression_of(path) is not None:
-            rows: Rows = input_rows(path, None, CsvForm())
+        if files.compression_of(path) is not None:
+            rows: files.Rows = files.input_rows(path, None, CsvForm())
             yield rows
             return
         with pa.memory_map(str(path)) as mapped:
