@@ -12,7 +12,8 @@ import binascii
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 from typing import Any, cast
@@ -23,11 +24,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from siltstone.api.schemas import plain_schema
 from siltstone.cli.arguments import CsvForm
 from siltstone.cli.exits import NotFoundError, UsageError
 from siltstone.errors import SchemaMismatchError
-from siltstone.text.spelled import ERRORS, WORDS, has_floats, has_spelled, value_of
+from siltstone.text.spelled import ERRORS, WORDS, has_floats, has_spelled, is_binary, value_of
 
 _BLOCK_BYTES_MAX = 1 << 30
 CSV_GUESS_BYTES = 64 << 20
@@ -58,7 +58,7 @@ def input_rows(
     """
     ending = ending_of(path)
     known = pa.schema([]) if schema is None else schema
-    try:
+    with reading(path):
         if ending == "parquet":
             return _parquet(path)
         if ending in {"csv", "tsv"}:
@@ -71,8 +71,22 @@ def input_rows(
         is_json = read is _json or read is json_rows
         may_lack = tells_missing or any(b"siltstone:default" in (f.metadata or {}) for f in known)
         return _as_named(rows, data, known) if is_json and may_lack else rows
-    except pa.ArrowException as error:
-        raise SchemaMismatchError(f"{path}: {error}") from error
+    raise AssertionError
+
+
+@contextmanager
+def reading(path: Path) -> Generator[None]:
+    """Say which file cannot be read.
+
+    Raises:
+        SchemaMismatchError: It is damaged, or a value does not fit.
+    """
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        packed = compression_of(path)
+        why = f" is not whole, or no {packed}" if packed and isinstance(error, OSError) else ""
+        raise SchemaMismatchError(f"{path}{why}: {error}") from error
     except (msgspec.DecodeError, RecursionError) as error:
         raise SchemaMismatchError(f"{path} is not JSON of rows: {error}") from None
 
@@ -97,18 +111,6 @@ def rows_named(name: str) -> pa.Table | pa.RecordBatchReader | None:
     if not rows.schema.names:
         raise SchemaMismatchError(f"{path} has no columns")
     return rows
-
-
-def input_schema(path: Path) -> pa.Schema:
-    """Return the columns of a file of rows; for CSV the types are guessed."""
-    if ending_of(path) == "parquet":
-        import pyarrow.parquet as pq
-
-        return plain_schema(pq.read_schema(BytesIO(read_bytes(path))).remove_metadata())
-    if ending_of(path) in {"csv", "tsv", "arrow", "feather", "ipc"}:
-        rows: Any = input_rows(path, None, CsvForm())
-        return plain_schema(rows.schema.remove_metadata())
-    raise unknown_ending(path)
 
 
 def read_bytes(path: Path) -> bytes:
@@ -149,8 +151,7 @@ def ending_of(path: Path) -> str:
 def unknown_ending(path: Path) -> UsageError:
     """Return the refusal of a file whose name says no format."""
     endings = ", ".join(_ENDINGS)
-    text = f"{path}: the file's ending must be one of {endings}, also with .gz or .zst"
-    return UsageError(text)
+    return UsageError(f"{path}: the file's ending must be one of {endings}, also with .gz or .zst")
 
 
 def require_ending(path: Path) -> None:
@@ -274,11 +275,8 @@ def _typed(table: pa.Table, texts: list[pa.Field]) -> pa.Table:
 def _is_text_in_csv(kind: pa.DataType) -> bool:
     """Say whether Arrow's reader of CSV has no word for a type, and `export` spells it."""
     types = pa.types
-    if isinstance(kind, pa.UuidType | pa.JsonType) or types.is_decimal256(kind):
-        return True
-    return any(
-        is_of(kind) for is_of in (types.is_duration, types.is_fixed_size_binary, types.is_float16)
-    )
+    spelled = (types.is_duration, types.is_fixed_size_binary, types.is_float16, types.is_decimal256)
+    return isinstance(kind, pa.UuidType | pa.JsonType) or any(is_of(kind) for is_of in spelled)
 
 
 def _of_texts(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
@@ -374,23 +372,14 @@ def _raw_type(kind: Any) -> pa.DataType:
     types = pa.types
     if isinstance(kind, pa.FixedShapeTensorType):
         return _raw_type(kind.storage_type)
-    if (
-        types.is_date(kind)
-        or types.is_time(kind)
-        or _is_binary(kind)
-        or isinstance(kind, pa.BaseExtensionType)
-    ):
+    is_moment = types.is_date(kind) or types.is_time(kind)
+    if is_moment or is_binary(kind) or isinstance(kind, pa.BaseExtensionType):
         return pa.string()
     if types.is_float16(kind):
         return pa.float32()
     if types.is_fixed_size_list(kind) or types.is_large_list(kind):
         return pa.list_(kind.value_type)
     return kind
-
-
-def _is_binary(kind: pa.DataType) -> bool:
-    types = pa.types
-    return types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind)
 
 
 def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
@@ -405,7 +394,7 @@ def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     if isinstance(kind, pa.FixedShapeTensorType):
         values = column.cast(kind.storage_type).combine_chunks()
         return pa.chunked_array([pa.ExtensionArray.from_storage(kind, cast("Any", values))])
-    if not _is_binary(kind):
+    if not is_binary(kind):
         return column.cast(kind)
     try:
         values = [

@@ -146,7 +146,8 @@ def _is_list(kind: Any) -> bool:
     return types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
 
 
-def _is_binary(kind: Any) -> bool:
+def is_binary(kind: Any) -> bool:
+    """Say whether values of a type are bytes."""
     types = pa.types
     return types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind)
 
@@ -186,7 +187,7 @@ _TEXTS: tuple[tuple[Callable[[Any], bool], Callable[[Any, Any], object]], ...] =
     (pa.types.is_date, lambda text, _: dt.date.fromisoformat(text)),
     (pa.types.is_time, _time),
     (pa.types.is_decimal, lambda value, _: Decimal(str(value))),
-    (_is_binary, lambda text, _: b64decode(text, validate=True)),
+    (is_binary, lambda text, _: b64decode(text, validate=True)),
     (pa.types.is_duration, _duration),
     (pa.types.is_floating, lambda text, _: _WORDS.get(text, text)),
 )

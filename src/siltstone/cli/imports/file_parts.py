@@ -12,16 +12,14 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-import msgspec
 import pyarrow as pa
 
 from siltstone.cli import files
 from siltstone.cli.arguments import CsvForm
 from siltstone.cli.exits import NotFoundError
 from siltstone.cli.imports.parts import Gauge, Pieces, SourcePart, fingerprint_of
-from siltstone.errors import SchemaMismatchError
 
 LINES_BYTES = 32 << 20
 """So many bytes of NDJSON are read at once, and the types of a new table are those of the first."""
@@ -61,34 +59,12 @@ def file_part(path: Path, csv: CsvForm) -> SourcePart:
 
 
 @contextmanager
-def _told(path: Path) -> Generator[None]:
-    """Say which file cannot be read.
-
-    Raises:
-        SchemaMismatchError: It is damaged, or a value does not fit.
-    """
-    try:
-        yield
-    except (pa.ArrowException, OSError) as error:
-        packed = files.COMPRESSIONS.get(path.suffix.lower())
-        why = f"is not whole, or no {packed}" if packed and isinstance(error, OSError) else ""
-        raise SchemaMismatchError(
-            f"{path} {why}: {error}" if why else f"{path}: {error}"
-        ) from error
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise SchemaMismatchError(f"{path} is not JSON of rows: {error}") from None
-
-
-@contextmanager
 def _stream(path: Path, gauge: Gauge | None = None) -> Generator[Any]:
     with pa.OSFile(str(path), "r") as file:
         packing = files.compression_of(path)
         stream = file if packing is None else pa.CompressedInputStream(file, packing)
-        yield (
-            stream
-            if gauge is None
-            else pa.PythonFile(cast("Any", _Gauged(stream, file, gauge)), "r")
-        )
+        gauged: Any = None if gauge is None else _Gauged(stream, file, gauge)
+        yield stream if gauged is None else pa.PythonFile(gauged, "r")
 
 
 class _Gauged:
@@ -109,7 +85,7 @@ class _Gauged:
 
 def _header(path: Path, csv: CsvForm) -> tuple[str, ...]:
     """Return the names of the columns of CSV, from its begin."""
-    with _told(path):
+    with files.reading(path):
         try:
             return tuple(_guessed(path, csv, _HEADER_BYTES).names)
         except pa.ArrowInvalid:  # its first row may be longer
@@ -125,14 +101,14 @@ def _guessed(path: Path, csv: CsvForm, bytes_max: int) -> pa.Schema:
 def _csv(
     path: Path, csv: CsvForm, gauge: Gauge, names: tuple[str, ...], known: pa.Schema | None
 ) -> Pieces:
-    with _told(path):
+    with files.reading(path):
         columns = _guessed(path, csv, files.CSV_GUESS_BYTES) if known is None else known
         with _stream(path, gauge) as stream:
             yield from files.csv_batches(stream, columns, csv, files.ending_of(path), names)
 
 
 def _lines(path: Path, gauge: Gauge, known: pa.Schema | None) -> Pieces:
-    with _told(path), _stream(path, gauge) as stream:
+    with files.reading(path), _stream(path, gauge) as stream:
         for data in _whole_lines(stream):
             rows = files.json_rows(data, pa.schema([]) if known is None else known)
             if known is None and isinstance(rows, pa.Table):
@@ -156,14 +132,14 @@ def _whole_lines(stream: Any) -> Iterator[bytes]:
 def _columns(path: Path) -> pa.Schema:
     import pyarrow.parquet as pq
 
-    with _told(path):
+    with files.reading(path):
         return pq.read_schema(path)
 
 
 def _parquet(path: Path, size: int, gauge: Gauge) -> Pieces:
     import pyarrow.parquet as pq
 
-    with _told(path), pq.ParquetFile(path) as file:
+    with files.reading(path), pq.ParquetFile(path) as file:
         yield file.schema_arrow.empty_table()  # the columns, if there are no rows
         rows = 0
         for batch in file.iter_batches():
@@ -173,7 +149,7 @@ def _parquet(path: Path, size: int, gauge: Gauge) -> Pieces:
 
 
 def _arrow(path: Path) -> Pieces:
-    with _told(path):
+    with files.reading(path):
         if files.compression_of(path) is not None:
             rows: files.Rows = files.input_rows(path, None, CsvForm())
             yield rows
