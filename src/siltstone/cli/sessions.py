@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 import typer
 
 from siltstone.cli.exits import NotFoundError, UsageError
+from siltstone.cli.output import Form, emit_record
 from siltstone.cli.progress import progress_bar
 from siltstone.errors import OwnedError, no_such
 
 if TYPE_CHECKING:
     from siltstone.api.snapshot import Snapshot
-    from siltstone.cli.arguments import AsOf, Db
+    from siltstone.cli.arguments import AsOf, Consent, Db
     from siltstone.store import Store
 
 
@@ -200,6 +201,19 @@ def past(store: Store, as_of: AsOf) -> Snapshot:
     if tag is not None and tag not in (known := store.tags()):
         raise NotFoundError(f"there is {no_such('tag', tag, sorted(known))}")
     return store.snapshot(at=as_of.at, seq=as_of.seq, tag=tag)
+
+
+def agreed(question: str, would: Mapping[str, object], form: Form, consent: Consent) -> bool:
+    """Say whether to go on: not if the user only wants to look at what `would` be done.
+
+    Raises:
+        UsageError, typer.Abort: As `confirm`.
+    """
+    if consent.dry_run:
+        emit_record(would, form)
+    else:
+        confirm(question, yes=consent.yes)
+    return not consent.dry_run
 
 
 def confirm(question: str, *, yes: bool) -> None:
