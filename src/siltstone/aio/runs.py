@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from typing import TypeVar
 
-from siltstone.aio.loop_store import LoopStore
+from siltstone.aio.commits import LoopStore
 from siltstone.aio.transaction import AsyncTransaction
 from siltstone.api.runs import TurnHolder, TurnLines, refusing
 from siltstone.arguments import count_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Self
 
 from siltstone.aio.awaited import awaited, like
-from siltstone.aio.loop_store import LoopStore
+from siltstone.aio.commits import LoopStore
 from siltstone.aio.streams import RowStream
 from siltstone.aio.tables import AsyncSnapshotTable
 from siltstone.api import snapshot

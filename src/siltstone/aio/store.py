@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from siltstone import store as door
 from siltstone.aio.awaited import Opening, awaited, like
-from siltstone.aio.commits import GroupCommits
-from siltstone.aio.loop_store import LoopStore
+from siltstone.aio.commits import GroupCommits, LoopStore
 from siltstone.aio.runs import LoopTurns, TaskRun
 from siltstone.aio.snapshot import AsyncSnapshot
 from siltstone.aio.streams import ChangeStream, RowStream

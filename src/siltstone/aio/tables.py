@@ -12,10 +12,9 @@ from typing import Any
 import pyarrow as pa
 
 from siltstone.aio.awaited import awaited, like
-from siltstone.aio.loop_store import LoopStore
+from siltstone.aio.commits import LoopStore
 from siltstone.aio.streams import RowStream
-from siltstone.aio.threads import CallSite
-from siltstone.aio.turns import CallTurns
+from siltstone.aio.threads import CallSite, CallTurns
 from siltstone.api import readable, tables
 from siltstone.api.results import Receipt
 from siltstone.choices import Missing

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from siltstone.aio.awaited import awaited, like
-from siltstone.aio.loop_store import LoopStore
+from siltstone.aio.commits import LoopStore
 from siltstone.aio.streams import RowStream
 from siltstone.aio.tables import AsyncTransactionTable
-from siltstone.aio.turns import CallTurns
+from siltstone.aio.threads import CallTurns
 from siltstone.api import transaction
 from siltstone.api.results import Receipt
 from siltstone.local.group_upserts import WriteSet
