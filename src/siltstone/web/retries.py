@@ -91,7 +91,7 @@ class Retries:
         before = dict(state or {})
         try:
             for number in range(1, self._attempts + 1):
-                one = Try(number, may_repeat=number < self._attempts, body=body)
+                one = Try(number, may_repeat=number < self._attempts, is_kept=lambda: body.is_kept)
                 if not await self._lost(one, scope, body, held(send, one, waits.end)):
                     return
                 if state is not None:
