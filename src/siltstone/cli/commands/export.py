@@ -192,24 +192,11 @@ def _ndjson(sink: IO[bytes], schema: pa.Schema, batches: _Counted, _: str) -> No
 def _parquet(sink: IO[bytes], schema: pa.Schema, batches: _Counted, _: str) -> None:
     import pyarrow.parquet as pq
 
+    from siltstone.cli.imports.importing import chunked
+
     with pq.ParquetWriter(sink, schema) as writer:
-        for table in _groups(schema, batches):
-            writer.write_table(table, row_group_size=GROUP_ROWS)
-
-
-def _groups(schema: pa.Schema, batches: _Counted) -> Iterator[pa.Table]:
-    """Yield batches together: each becomes a row group, and small ones are slow to read."""
-    import pyarrow as pa
-
-    held: list[pa.RecordBatch] = []
-    for batch in batches:
-        held.append(batch)
-        rows = sum(each.num_rows for each in held)
-        if rows >= GROUP_ROWS or sum(each.nbytes for each in held) >= GROUP_BYTES_MAX:
-            yield pa.Table.from_batches(held, schema)
-            held = []
-    if held:
-        yield pa.Table.from_batches(held, schema)
+        for rows in chunked(iter(batches), GROUP_BYTES_MAX):  # small row groups are slow to read
+            writer.write_table(cast("pa.Table", rows), row_group_size=GROUP_ROWS)
 
 
 def _arrow(sink: IO[bytes], schema: pa.Schema, batches: _Counted, _: str) -> None:
