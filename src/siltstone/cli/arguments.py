@@ -1,6 +1,7 @@
 """Arguments: the options that commands share, so that each means the same everywhere.
 
-Some options make one value together. A command takes the value, `add_command` adds the options:
+Some options make one value together. A command takes the value, `add_command` adds the options.
+The fields of a data class of options are options:
 
     db: Db          --db, and for a server --token-file, --cafile
     db: LocalDb     --db alone: the command needs the store's files
@@ -19,7 +20,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -247,14 +248,11 @@ def form_of(json: Json = False, ndjson: Ndjson = False, is_csv: Csv = False) -> 
 
 _MAKERS: dict[object, Callable[..., object]] = {
     Form: form_of,
-    AsOf: AsOf,
     Db: db_of,
     LocalDb: local_db_of,
     WordedDb: worded_db_of,
     NewDb: new_db_of,
     MirrorPair: mirror_pair_of,
-    CsvForm: CsvForm,
-    Consent: Consent,
 }
 
 
@@ -263,8 +261,8 @@ def add_command(app: typer.Typer, command: Callable[..., None], **settings: Any)
     options: list[inspect.Parameter] = []
     parts: dict[str, tuple[Callable[..., object], list[str]]] = {}
     for given in inspect.signature(command, eval_str=True).parameters.values():
-        make = _MAKERS.get(given.annotation)
-        found = [given]
+        kind, found = given.annotation, [given]
+        make: Any = _MAKERS.get(kind, kind if is_dataclass(kind) else None)
         if make is not None:
             found = list(inspect.signature(make, eval_str=True).parameters.values())
             parts[given.name] = make, [option.name for option in found]

@@ -84,15 +84,11 @@ def asking(db: Db, *, by_reader: bool = False) -> Generator[tuple[Store, str]]:
     from siltstone.joined.joining import owner_at, owner_of
     from siltstone.paths import root_of
 
-    if is_remote(db):
+    if is_remote(db) or is_in_bucket(db):
         with reading(db) as store:
-            yield store, f"the owner, at {db.uri}"
+            yield store, f"the owner, at {db.uri}" if is_remote(db) else "a reader of the bucket"
         return
     require_store(db)
-    if is_in_bucket(db):
-        with reading(db) as store:
-            yield store, "a reader of the bucket"
-        return
     root = root_of(db.uri)
     owner, who = (None, owner_of(root)) if by_reader else owner_at(root)
     if owner is not None:

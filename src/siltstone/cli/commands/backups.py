@@ -175,14 +175,8 @@ def restore(
 
     if target is None:
         rows = [
-            (
-                found.seq,
-                _moment(found.time_us),
-                _moment(found.made_us),
-                found.nbytes,
-                len(found.damaged),
-            )
-            for found in admin.backups(directory)
+            (each.seq, _moment(each.time_us), _moment(each.made_us), each.nbytes, len(each.damaged))
+            for each in admin.backups(directory)
         ]
         emit(["seq", "time", "made", "bytes", "damaged"], rows, form)
         return
