@@ -12,7 +12,7 @@ import binascii
 import os
 import re
 import sys
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
@@ -424,11 +424,19 @@ def _parquet(path: Path) -> Rows:
 
 
 def _arrow(data: bytes, schema: pa.Schema) -> Rows:
-    del schema
+    schema, batches = arrow_batches(pa.BufferReader(data))
+    return pa.Table.from_batches(batches, schema)
+
+
+def arrow_batches(source: Any) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
+    """Return the columns and the batches of Arrow's own files, and of its streams."""
     try:
-        return pa.ipc.open_file(pa.py_buffer(data)).read_all()
+        file = pa.ipc.open_file(source)
     except pa.ArrowInvalid:
-        return pa.ipc.open_stream(pa.py_buffer(data)).read_all()
+        source.seek(0)
+        stream = pa.ipc.open_stream(source)
+        return stream.schema, stream
+    return file.schema, map(file.get_batch, range(file.num_record_batches))
 
 
 _READERS: dict[str, Callable[[bytes, pa.Schema], Rows]] = {

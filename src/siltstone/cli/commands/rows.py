@@ -151,22 +151,19 @@ def _key_of(table: ReadableTable, texts: Sequence[str]) -> pa.Table:
 
 def _living(table: ReadableTable, texts: Sequence[str]) -> pa.Table:
     """Return the key that the arguments spell; a row has it."""
-    try:
-        wanted = _key_of(table, texts)
-    except UsageError:
-        _refuse_filter(table, texts)
-        raise
-    if not _rows_at(table, wanted).num_rows:
-        _refuse_filter(table, texts)
-        raise NotFoundError(f"{table.name} has no row with the key {' '.join(texts)!r}")
-    return wanted
-
-
-def _refuse_filter(table: ReadableTable, texts: Sequence[str]) -> None:
     from siltstone.api.filters import compares_columns
 
-    if compares_columns(" ".join(texts), table.schema):
-        raise UsageError(f"no row has the key {' '.join(texts)!r}; a filter is given by --filter")
+    given = " ".join(texts)
+    try:
+        wanted = _key_of(table, texts)
+        if _rows_at(table, wanted).num_rows:
+            return wanted
+        raise NotFoundError(f"{table.name} has no row with the key {given!r}")
+    except (UsageError, NotFoundError):
+        if compares_columns(given, table.schema):
+            why = f"no row has the key {given!r}; a filter is given by --filter"
+            raise UsageError(why) from None
+        raise
 
 
 def _rows_at(table: ReadableTable, key: pa.Table) -> pa.Table:

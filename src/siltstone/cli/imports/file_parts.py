@@ -155,14 +155,6 @@ def _arrow(path: Path) -> Pieces:
             yield rows
             return
         with pa.memory_map(str(path)) as mapped:
-            try:
-                file = pa.ipc.open_file(mapped)
-            except pa.ArrowInvalid:
-                mapped.seek(0)
-                stream = pa.ipc.open_stream(mapped)
-                yield stream.schema.empty_table()
-                yield from stream
-                return
-            yield file.schema.empty_table()
-            for place in range(file.num_record_batches):
-                yield file.get_batch(place)
+            schema, batches = files.arrow_batches(mapped)
+            yield schema.empty_table()
+            yield from batches

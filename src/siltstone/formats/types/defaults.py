@@ -21,7 +21,7 @@ import pyarrow as pa
 from siltstone.errors import RequestError, SchemaMismatchError, no_such
 from siltstone.formats.rows import UnfitError, converter, from_storage_values, short, storage_values
 from siltstone.formats.types.blobs import is_blob
-from siltstone.formats.types.casts import cast_column
+from siltstone.formats.types.casts import cast_column, is_bytes
 from siltstone.formats.types.extensions import (
     is_tensor,
     is_uuid,
@@ -70,10 +70,7 @@ def _text(column: pa.Array) -> str:
 
 
 def _is_bytes(kind: pa.DataType) -> bool:
-    return is_uuid(kind) or any(
-        each(kind)
-        for each in (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)
-    )
+    return is_uuid(kind) or is_bytes(kind)
 
 
 @lru_cache(maxsize=4096)
