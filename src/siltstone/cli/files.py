@@ -66,11 +66,10 @@ def input_rows(
         read = _READERS.get(ending)
         if read is None:
             raise unknown_ending(path)
-        data = read_bytes(path)
+        data = read_bytes(path) if ending != "json" else _lines_of(read_bytes(path))
         rows = read(data, known)
-        is_json = read is _json or read is json_rows
         may_lack = tells_missing or any(b"siltstone:default" in (f.metadata or {}) for f in known)
-        return _as_named(rows, data, known) if is_json and may_lack else rows
+        return _as_named(rows, data, known) if read is json_rows and may_lack else rows
     raise AssertionError
 
 
@@ -294,24 +293,19 @@ def _spans(spans: list[Any]) -> pa.Array:
     return pa.array(cast("Any", exact), pa.duration(unit))
 
 
-def _json(data: bytes, schema: pa.Schema) -> Rows:
+def _lines_of(data: bytes) -> bytes:
+    """Return a list of JSON as lines of its parts; lines of JSON as they are."""
     if data.lstrip()[:1] != b"[":
-        return json_rows(data, schema)
-    if _is_beyond_arrow(data, schema):
-        return _spelled(msgspec.json.decode(data), schema)
+        return data
     parts = msgspec.json.decode(data, type=list[msgspec.Raw])
-    lines = (msgspec.json.format(bytes(part), indent=0) for part in parts)
-    return json_rows(b"\n".join(lines), schema)
+    return b"\n".join(msgspec.json.format(bytes(part), indent=0) for part in parts)
 
 
 def _as_named(rows: Rows, data: bytes, schema: pa.Schema) -> Rows:
     """Return rows of JSON with no more columns than each names: Arrow's reader adds nulls."""
     if not isinstance(rows, pa.Table) or not any(column.null_count for column in rows.columns):
         return rows
-    if data.lstrip()[:1] == b"[":
-        objects = msgspec.json.decode(data, type=list[dict[str, msgspec.Raw]])
-    else:
-        objects = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode_lines(data)
+    objects = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode_lines(data)
     first = objects[0].keys()
     if all(each.keys() == first for each in objects):
         return rows.select([name for name in rows.column_names if name in first])
@@ -330,9 +324,9 @@ def _is_beyond_arrow(data: bytes, schema: pa.Schema) -> bool:
     )
 
 
-def _spelled(objects: Any, schema: pa.Schema) -> list[dict[str, Any]]:
+def _spelled(objects: list[Any], schema: pa.Schema) -> list[dict[str, Any]]:
     """Return JSON objects as rows of Python values."""
-    if not isinstance(objects, list) or not all(isinstance(each, dict) for each in objects):
+    if not all(isinstance(each, dict) for each in objects):
         raise SchemaMismatchError("rows must be JSON objects")
     kinds = {field.name: field.type for field in schema}
     return [{n: _value(n, v, kinds.get(n)) for n, v in row.items()} for row in objects]
@@ -440,7 +434,7 @@ def arrow_batches(source: Any) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
 
 
 _READERS: dict[str, Callable[[bytes, pa.Schema], Rows]] = {
-    "json": _json,
+    "json": json_rows,
     "ndjson": json_rows,
     "jsonl": json_rows,
     "arrow": _arrow,
