@@ -21,7 +21,7 @@ import pyarrow as pa
 from siltstone.errors import RequestError, SchemaMismatchError, no_such
 from siltstone.formats.rows import UnfitError, converter, from_storage_values, short, storage_values
 from siltstone.formats.types.blobs import is_blob
-from siltstone.formats.types.casts import cast_column, is_bytes
+from siltstone.formats.types.casts import cast_column
 from siltstone.formats.types.extensions import (
     is_tensor,
     is_uuid,
@@ -29,6 +29,7 @@ from siltstone.formats.types.extensions import (
     unwrapped,
     wrapped,
 )
+from siltstone.text.spelled import is_binary
 
 DEFAULT, INITIAL = b"siltstone:default", b"siltstone:initial"
 CHARACTERS_MAX = 1_024
@@ -70,7 +71,7 @@ def _text(column: pa.Array) -> str:
 
 
 def _is_bytes(kind: pa.DataType) -> bool:
-    return is_uuid(kind) or is_bytes(kind)
+    return is_uuid(kind) or is_binary(kind)
 
 
 @lru_cache(maxsize=4096)
