@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from siltstone.cli.exits import NotFoundError, UsageError
+from siltstone.cli.exits import NotFoundError, UsageError, named
 from siltstone.cli.output import Form, emit_record
 from siltstone.cli.progress import progress_bar
-from siltstone.errors import OwnedError, no_such
+from siltstone.errors import OwnedError
 
 if TYPE_CHECKING:
     from siltstone.api.snapshot import Snapshot
@@ -193,10 +193,9 @@ def past(store: Store, as_of: AsOf) -> Snapshot:
         NotFoundError: There is no such tag.
         RequestError: More than one of them is given.
     """
-    tag = as_of.tag
-    if tag is not None and tag not in (known := store.tags()):
-        raise NotFoundError(f"there is {no_such('tag', tag, sorted(known))}")
-    return store.snapshot(at=as_of.at, seq=as_of.seq, tag=tag)
+    if as_of.tag is not None:
+        named("tag", as_of.tag, store.tags())
+    return store.snapshot(at=as_of.at, seq=as_of.seq, tag=as_of.tag)
 
 
 def agreed(question: str, would: Mapping[str, object], form: Form, consent: Consent) -> bool:

@@ -8,10 +8,9 @@ import typer
 
 from siltstone.choices import IndexKind, IndexOptions
 from siltstone.cli.arguments import Consent, Db, Table, add_command, form_of
-from siltstone.cli.exits import NotFoundError, UsageError
+from siltstone.cli.exits import UsageError, named
 from siltstone.cli.output import Form, emit
 from siltstone.cli.sessions import agreed, is_remote, path_of, reading, writing
-from siltstone.errors import no_such
 
 app = typer.Typer(
     name="index",
@@ -84,13 +83,10 @@ def drop(
     from siltstone.admin import drop_index_in
 
     with reading(db) as store:
-        known = store[table].indexes()
-    found = [index for index in known if index.name == name]
-    if not found:
-        names = [index.name for index in known]
-        raise NotFoundError(f"{table!r} has {no_such('index', name, names)}")
-    would = {"table": table, "index": name, "bytes": found[0].nbytes}
-    question = f"Drop the index {name!r} of {table!r} ({found[0].nbytes} bytes)?"
+        known = {index.name: index for index in store[table].indexes()}
+        found = named("index", name, known, f"{table!r} has")
+    would = {"table": table, "index": name, "bytes": found.nbytes}
+    question = f"Drop the index {name!r} of {table!r} ({found.nbytes} bytes)?"
     if not agreed(question, would, form_of(), consent):
         return
     if not is_remote(db):

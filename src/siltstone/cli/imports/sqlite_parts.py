@@ -25,9 +25,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from siltstone.cli.exits import NotFoundError
+from siltstone.cli.exits import NotFoundError, named
 from siltstone.cli.imports.parts import Pieces, Source, SourcePart, fingerprint_of
-from siltstone.errors import SchemaMismatchError, no_such
+from siltstone.errors import SchemaMismatchError
 
 _MAGIC = b"SQLite format 3\0"
 _BATCH_ROWS = 10_000
@@ -80,12 +80,11 @@ def sqlite_sources(path: Path, only: str | None) -> list[Source]:
             " and name not like 'sqlite\\_%' escape '\\' order by name"
         ).fetchall()
         names = [name for name, sql in rows if not sql.lower().startswith("create virtual")]
-        if only is not None and only not in names:
-            raise NotFoundError(f"{path} has {no_such('table', only, names)}")
+        if only is not None:
+            names = [named("table", only, {name: name for name in names}, f"{path} has")]
         if not names:
             raise NotFoundError(f"{path} has no tables")
-        wanted = names if only is None else [only]
-        return [_source(path, name, _columns_of(connection, name)) for name in wanted]
+        return [_source(path, name, _columns_of(connection, name)) for name in names]
 
 
 @contextmanager
