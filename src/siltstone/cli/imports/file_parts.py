@@ -59,28 +59,11 @@ def file_part(path: Path, csv: CsvForm) -> SourcePart:
 
 
 @contextmanager
-def _stream(path: Path, gauge: Gauge | None = None) -> Generator[Any]:
+def _stream(path: Path) -> Generator[tuple[Any, pa.OSFile]]:
+    """Open a file; yield what is read of it, decompressed, and the file, which says how far."""
     with pa.OSFile(str(path), "r") as file:
         packing = files.compression_of(path)
-        stream = file if packing is None else pa.CompressedInputStream(file, packing)
-        gauged: Any = None if gauge is None else _Gauged(stream, file, gauge)
-        yield stream if gauged is None else pa.PythonFile(gauged, "r")
-
-
-class _Gauged:
-    """What a stream reads, and how far it is in its file. One thread at a time."""
-
-    def __init__(self, stream: Any, file: pa.OSFile, gauge: Gauge) -> None:
-        self._stream, self._file, self._gauge = stream, file, gauge
-        self.closed = False
-
-    def read(self, size: int = -1) -> bytes:
-        found = self._stream.read(size)
-        self._gauge.read = self._file.tell()
-        return found
-
-    def close(self) -> None:
-        self.closed = True
+        yield file if packing is None else pa.CompressedInputStream(file, packing), file
 
 
 def _header(path: Path, csv: CsvForm) -> tuple[str, ...]:
@@ -93,7 +76,7 @@ def _header(path: Path, csv: CsvForm) -> tuple[str, ...]:
 
 
 def _guessed(path: Path, csv: CsvForm, bytes_max: int) -> pa.Schema:
-    with _stream(path) as stream:
+    with _stream(path) as (stream, _):
         head = stream.read(bytes_max)
     return files.csv_schema(head, csv, files.ending_of(path), is_cut=len(head) == bytes_max)
 
@@ -103,13 +86,16 @@ def _csv(
 ) -> Pieces:
     with files.reading(path):
         columns = _guessed(path, csv, files.CSV_GUESS_BYTES) if known is None else known
-        with _stream(path, gauge) as stream:
-            yield from files.csv_batches(stream, columns, csv, files.ending_of(path), names)
+        with _stream(path) as (stream, file):
+            for rows in files.csv_batches(stream, columns, csv, files.ending_of(path), names):
+                gauge.read = file.tell()
+                yield rows
 
 
 def _lines(path: Path, gauge: Gauge, known: pa.Schema | None) -> Pieces:
-    with files.reading(path), _stream(path, gauge) as stream:
+    with files.reading(path), _stream(path) as (stream, file):
         for data in _whole_lines(stream):
+            gauge.read = file.tell()
             rows = files.json_rows(data, pa.schema([]) if known is None else known)
             if known is None and isinstance(rows, pa.Table):
                 known = rows.schema
