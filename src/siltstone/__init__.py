@@ -69,21 +69,7 @@ _serving.attach("serve_local", lambda: import_module("siltstone.server.rpc.serve
 _serving.attach("serve", lambda: import_module("siltstone.server.rest.server").RestServer)
 
 # Lance and Arrow take 0.7 s to import; the command line answers --help without them.
-_RESULTS = (
-    *(
-        "BackedUp",
-        "Backup",
-        "Change",
-        "Checkpointed",
-        "Deferred",
-        "IndexStatus",
-        "Merged",
-        "Optimized",
-    ),
-    *("Receipt", "Repaired", "Restored", "Status", "Vacuumed", "Verified"),
-)
 _LATE = {
-    **dict.fromkeys(_RESULTS, "siltstone.api.results"),
     **dict.fromkeys(("SnapshotTable", "Table"), "siltstone.api.tables"),
     **dict.fromkeys(("StageTask", "Staged"), "siltstone.engine.write.stage_task"),
     **dict.fromkeys(("backups", "repair", "restore"), "siltstone.admin"),
@@ -94,6 +80,7 @@ _LATE = {
     "Transaction": "siltstone.api.transaction",
     "connect": "siltstone.store",
 }
+"""Where they come from; all others are results."""
 
 
 def __getattr__(name: str) -> object:
@@ -102,9 +89,9 @@ def __getattr__(name: str) -> object:
         from importlib.metadata import version  # noqa: PLC0415 - it takes 30 ms
 
         return version("siltstone")
-    home = _LATE.get(name)
-    if home is None:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = _LATE.get(name, "siltstone.api.results")
     value = globals()[name] = getattr(import_module(home), name)
     return value
 

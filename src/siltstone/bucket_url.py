@@ -47,8 +47,7 @@ class BucketUrl:
             parts = urlsplit(text)
             has_port = parts.port is not None
         except ValueError:
-            has_port = True
-            parts = urlsplit("s3://-")
+            raise _refused(f"begins with the name of the bucket; {_FORM}") from None
         if "@" in parts.netloc:
             raise _refused("has no user: credentials come from the environment")
         if "?" in text or "#" in text:

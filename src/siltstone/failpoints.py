@@ -22,7 +22,7 @@ import signal
 import socket as sockets
 import threading
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Literal, cast, get_args
 
 import msgspec
 
@@ -198,11 +198,9 @@ def disarm() -> None:
 
 def _parse(order: str) -> tuple[Point, _Armed]:
     match = _ORDER.fullmatch(order)
-    point = _BY_LABEL.get(match[1]) if match else None
-    action = next((a for a in get_args(Action) if match and a == match[2]), None)
-    if match is None or point is None or action is None:
+    if match is None or match[1] not in _BY_LABEL or match[2] not in get_args(Action):
         raise RequestError(f"an order must be like 'merge.after_plan=kill@2'; got {order!r}")
-    return point, _Armed(action, int(match[3] or 1))
+    return _BY_LABEL[match[1]], _Armed(cast("Action", match[2]), int(match[3] or 1))
 
 
 def _obey(point: Point) -> None:

@@ -25,13 +25,21 @@ SEGMENT_BYTES_MIN = 16 << 10
 SQL_THREADS_MAX = 256
 # Once: a program that is moved to other cores opens its stores with the same options as before.
 _CORES = min(len(os.sched_getaffinity(0)), SQL_THREADS_MAX)
-_MOST = {
-    "cache_bytes_max": 1 << 60,
-    "join_bytes_max": 1 << 50,
-    "sql_memory_bytes_max": 1 << 50,
-    "sql_temp_bytes_max": 1 << 50,
-    "sql_threads_max": SQL_THREADS_MAX,
+_BOUNDS: dict[str, tuple[int, float]] = {
+    "memory_bytes_max": (1 << 20, math.inf),
+    "memtable_bytes_max": (4096, math.inf),
+    "sealed_generations_max": (1, math.inf),
+    "segment_bytes": (SEGMENT_BYTES_MIN, math.inf),
+    "sync_interval_ms": (1, math.inf),
+    **dict.fromkeys(("retention_s", "room_timeout_s", "join_timeout_s"), (0, math.inf)),
+    **dict.fromkeys(("close_upkeep_s", "close_mirror_s"), (0, math.inf)),
+    "cache_bytes_max": (0, 1 << 60),
+    "join_bytes_max": (0, 1 << 50),
+    "sql_memory_bytes_max": (16 << 20, 1 << 50),
+    "sql_temp_bytes_max": (0, 1 << 50),
+    "sql_threads_max": (1, SQL_THREADS_MAX),
 }
+"""The least and the most of each number; what has no most is finite."""
 _SETTINGS = "storage_options"
 _VERIFY = ("first_use", "scrub")
 _KINDS = {int: "an integer", float: "a number", bool: "true or false", str: "a string"}
@@ -137,32 +145,12 @@ class Options:
         Raises:
             RequestError: A value is outside its bounds.
         """
-        least = {
-            "memory_bytes_max": 1 << 20,
-            "memtable_bytes_max": 4096,
-            "sealed_generations_max": 1,
-            "segment_bytes": SEGMENT_BYTES_MIN,
-            "sync_interval_ms": 1,
-            "retention_s": 0,
-            "room_timeout_s": 0,
-            "join_timeout_s": 0,
-            "close_upkeep_s": 0,
-            "close_mirror_s": 0,
-            "cache_bytes_max": 0,
-            "join_bytes_max": 0,
-            "sql_memory_bytes_max": 16 << 20,
-            "sql_temp_bytes_max": 0,
-            "sql_threads_max": 1,
-        }
-        for name, low in least.items():
-            if getattr(self, name) is None:
-                continue
-            if not low <= getattr(self, name) < math.inf:
-                raise RequestError(f"{name} must be at least {low}; got {getattr(self, name)}")
-            if getattr(self, name) > _MOST.get(name, math.inf):
-                raise RequestError(
-                    f"{name} must be at most {_MOST[name]}; got {getattr(self, name)}"
-                )
+        for name, (least, most) in _BOUNDS.items():
+            given = getattr(self, name)
+            if given is not None and not least <= given < math.inf:
+                raise RequestError(f"{name} must be at least {least}; got {given}")
+            if given is not None and given > most:
+                raise RequestError(f"{name} must be at most {most}; got {given}")
         if self.verify not in _VERIFY:
             raise RequestError(not_one_of("verify", self.verify, _VERIFY))
         if self.mirror is not None:

@@ -7,7 +7,6 @@ connect ─▶ own ─▶ claim an epoch ─▶ replay the log ─▶ open      
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import shutil
@@ -106,7 +105,7 @@ def connect(
         return LocalStore.open(root, found, read_only=read_only)
     if read_only:
         raise RequestError("read_only and join exclude each other: a reader needs no owner")
-    return _join(root, found, _serving)
+    return _join(root, found, functools.partial(_serving, tell=_warn_alone))
 
 
 def own_or_join(path: str | os.PathLike[str], **options: Unpack[ConnectOptions]) -> Store:
@@ -119,7 +118,7 @@ def own_or_join(path: str | os.PathLike[str], **options: Unpack[ConnectOptions])
         SiltstoneError: As `connect`.
     """
     root = root_of(path)
-    return _join(root, resolve(root, {**options}), _serving_if_it_can)
+    return _join(root, resolve(root, {**options}), functools.partial(_serving, tell=lambda _: None))
 
 
 def _remote(url: str, options: dict[str, object], *, read_only: bool) -> Store:
@@ -187,21 +186,13 @@ def _join(root: Path, options: Options, handle: Callable[[Opened, int], Store]) 
                 return joined
 
 
-def _serving(opened: Opened, number: int) -> Store:
-    """Return a handle that lets others join, and warn if they cannot."""
+def _serving(opened: Opened, number: int, *, tell: Callable[[str], object]) -> Store:
+    """Return a handle that lets others join; `tell` hears why they cannot, if they cannot."""
     db = LocalStore(opened, number)
     try:
         db.share_locally()
     except UnavailableError as error:
-        _warn_alone(str(error))
-    return db
-
-
-def _serving_if_it_can(opened: Opened, number: int) -> Store:
-    """Return a handle that lets others join where the extra `server` is installed."""
-    db = LocalStore(opened, number)
-    with contextlib.suppress(UnavailableError):
-        db.share_locally()
+        tell(str(error))
     return db
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import siltstone as st
-from siltstone.cli.commands import tables
+from siltstone.cli import sessions
 from siltstone.cli.exits import Exit
 from tests.cli.shell import Shell
 
@@ -85,7 +85,7 @@ def test_an_undo_takes_nothing_that_comes_while_its_user_reads(
             assert not yes
             db["orders"].insert({"id": 1, "total": 7.0})  # the row that would be put back
 
-        monkeypatch.setattr(tables, "confirm", answer)
+        monkeypatch.setattr(sessions, "confirm", answer)
         assert orders("undo", "orders", "--to", "2", *force) == Exit.CONFLICT
         assert db["orders"].get(1) == {"id": 1, "total": 7.0}
 

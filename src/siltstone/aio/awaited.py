@@ -1,6 +1,7 @@
 """Awaited: how a public class becomes one whose calls are awaited.
 
     count = awaited(ReadableTable.count)      async def count(self, filter=None) -> int
+    @like(ReadableTable.scan)                 a method with these arguments, whatever it returns
 
 A made method has the arguments of the one that it is made of, for people and for type checkers,
 and asks its handle to make the call: in place where that waits for nothing, else in a thread.
@@ -8,6 +9,7 @@ and asks its handle to make the call: in place where that waits for nothing, els
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from functools import wraps
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
@@ -35,6 +37,18 @@ def awaited(
 
     wait.__doc__ = told(call)
     return wait  # type: ignore[return-value]
+
+
+def like(
+    call: Callable[Concatenate[Any, P], object],
+) -> Callable[[Callable[..., T]], Callable[Concatenate[Any, P], T]]:
+    """Give a method that passes its arguments on those of its sync counterpart."""
+
+    def give(method: Any) -> Any:
+        method.__signature__ = inspect.signature(call)
+        return method
+
+    return give
 
 
 def told(call: object) -> str:

@@ -16,14 +16,17 @@ import asyncio
 from _thread import allocate_lock
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import msgspec
 
 from siltstone.aio.threads import Threads, tell_id
 from siltstone.api.results import Receipt
+from siltstone.api.store import Store
 from siltstone.errors import BusyError
+from siltstone.joined.news.server_news import ServerNews
 from siltstone.local.group_upserts import PlannedTable, WriteSet
-from siltstone.local.loop_commits import LoopCommits
+from siltstone.local.loop_commits import LoopCommits, News
 from siltstone.process.given_ids import note
 
 WAITING_MAX = 4_096
@@ -175,6 +178,20 @@ class GroupCommits:
     def _end(self, entry: _Commit, receipt: Receipt | None) -> None:
         entry.ended(receipt)
         self._threads.under_way.end(entry.id)
+
+
+@dataclass(frozen=True, slots=True)
+class LoopStore:
+    """What the handles of one awaited store share.
+
+    `groups`: its commits, where this process owns the store; else None. `news`: where that, or the
+    server that is asked, tells of commits.
+    """
+
+    db: Store
+    threads: Threads
+    groups: GroupCommits | None
+    news: News | ServerNews | None
 
 
 def _goes_alone(entry: _Commit) -> bool:

@@ -9,15 +9,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
-from functools import partial
 from typing import TypeVar
+from weakref import WeakValueDictionary
 
-from siltstone.aio.loop_store import LoopStore
-from siltstone.aio.transaction import AsyncTransaction, worked
-from siltstone.api.runs import TurnHolder, TurnLines
+from siltstone.aio.commits import LoopStore
+from siltstone.aio.transaction import AsyncTransaction
+from siltstone.api.runs import TurnHolder, TurnLines, refusing
 from siltstone.arguments import count_of
 from siltstone.errors import ConflictError, RequestError, told
-from siltstone.process.turns import NOBODY, NONE_CLOSED, WAIT_S, TableClosedError, TableTurns
+from siltstone.process.turns import NOBODY, NONE_CLOSED, WAIT_S, TableClosedError
 
 T = TypeVar("T")
 _holds: ContextVar[bool] = ContextVar("siltstone_run", default=False)
@@ -27,33 +27,18 @@ class LoopTurns:
     """The lines of the tasks of one loop, by table. The loop's thread."""
 
     def __init__(self) -> None:
-        self._lines: dict[str, tuple[asyncio.Lock, int]] = {}
+        # Each lives for as long as a task has its turn or waits.
+        self._lines = WeakValueDictionary[str, asyncio.Lock]()
 
-    async def take(self, table: str) -> bool:
-        """Wait for at most a second for the tasks that come before; say whether it is our turn."""
-        lock, count = self._lines.get(table, (asyncio.Lock(), 0))
-        self._lines[table] = lock, count + 1
+    async def take(self, table: str) -> asyncio.Lock | None:
+        """Wait for at most a second for the tasks that come before; return what is then held."""
+        line = self._lines.setdefault(table, asyncio.Lock())
         try:
             async with asyncio.timeout(WAIT_S):
-                await lock.acquire()
-        except BaseException as error:
-            self._leave(table)
-            if not isinstance(error, TimeoutError):
-                raise
-            return False
-        return True
-
-    def give_up(self, table: str) -> None:
-        """Let the next task have its turn."""
-        self._lines[table][0].release()
-        self._leave(table)
-
-    def _leave(self, table: str) -> None:
-        lock, count = self._lines[table]
-        if count == 1:
-            del self._lines[table]
-        else:
-            self._lines[table] = lock, count - 1
+                await line.acquire()
+        except TimeoutError:
+            return None
+        return line
 
 
 class TaskRun:
@@ -67,8 +52,9 @@ class TaskRun:
         begin: Callable[[], Awaitable[AsyncTransaction]],
     ) -> None:
         self._store, self._lines, self._turns, self._begin = store, lines, turns, begin
-        self._holder = TurnHolder(_OfNobody(turns) if isinstance(turns, TableTurns) else turns)
-        self._table: str | None = None
+        self._holder = TurnHolder(turns, thread=NOBODY)
+        self._table = ""
+        self._line: asyncio.Lock | None = None
 
     async def run(self, work: Callable[[AsyncTransaction], Awaitable[T]], attempts: int) -> T:
         """Run `work` until a try commits; see `Store.run` for arguments and errors."""
@@ -109,35 +95,28 @@ class TaskRun:
     ) -> T:
         tx = await self._begin()
         async with tx:
-            return await worked(tx, work, closed)
+            with refusing(tx._tx, closed):  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - as in `api`
+                return await work(tx)
         raise AssertionError
 
     async def _lost(self, error: ConflictError) -> None:
         """Keep the turn, or take that of the table where the try lost."""
         table = error.table
-        if self._table is not None and self._table != table:
+        if self._line is not None and self._table != table:
             await self._end()
-        if self._table is None and table != "*":
-            if not await self._lines.take(table):
+        if self._line is None and table != "*":
+            self._table, self._line = table, await self._lines.take(table)
+            if self._line is None:
                 return
-            self._table = table
         await self._store.threads.run(lambda: self._holder.lost(error))
 
     async def _end(self) -> None:
-        table, self._table = self._table, None
-        if table is not None:
+        line, self._line = self._line, None
+        if line is not None:
             try:
                 if self._store.groups is None:
                     await self._store.threads.run(self._holder.end)
                 else:  # it is given up in memory
                     self._holder.end()
             finally:
-                self._lines.give_up(table)
-
-
-class _OfNobody:
-    """The turns of a store, as a task takes them: its calls are made in any thread."""
-
-    def __init__(self, turns: TableTurns) -> None:
-        self.note_loss, self.give_up = turns.note_loss, turns.give_up
-        self.take = partial(turns.take, thread=NOBODY)
+                line.release()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from siltstone.aio.awaited import awaited
-from siltstone.aio.loop_store import LoopStore
+from siltstone.aio.awaited import awaited, like
+from siltstone.aio.commits import LoopStore
 from siltstone.aio.streams import RowStream
 from siltstone.aio.tables import AsyncSnapshotTable
 from siltstone.api import snapshot
@@ -40,9 +40,10 @@ class AsyncSnapshot:
         """Return the table that had this name; the first call of it raises if there was none."""
         return AsyncSnapshotTable(self._store.threads, name, lambda: self._past[name])
 
-    def sql_reader(self, statement: str, parameters: Any = None) -> RowStream:
+    @like(snapshot.Snapshot.sql_reader)
+    def sql_reader(self, *arguments: Any, **named: Any) -> RowStream:
         """Run a query over this snapshot; return its rows as batches to iterate over."""
-        return RowStream(self._store.threads, lambda: self._past.sql_reader(statement, parameters))
+        return RowStream(self._store.threads, lambda: self._past.sql_reader(*arguments, **named))
 
     tables = awaited(snapshot.Snapshot.tables)
     scan_tasks = awaited(snapshot.Snapshot.scan_tasks)

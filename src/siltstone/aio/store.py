@@ -10,18 +10,16 @@ threads.
 
 from __future__ import annotations
 
-import datetime as dt
 import math
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from siltstone import store as door
-from siltstone.aio.awaited import Opening, awaited
-from siltstone.aio.commits import GroupCommits
-from siltstone.aio.loop_store import LoopStore
+from siltstone.aio.awaited import Opening, awaited, like
+from siltstone.aio.commits import GroupCommits, LoopStore
 from siltstone.aio.runs import LoopTurns, TaskRun
 from siltstone.aio.snapshot import AsyncSnapshot
 from siltstone.aio.streams import ChangeStream, RowStream
@@ -30,9 +28,8 @@ from siltstone.aio.threads import THREADS_MAX, Threads
 from siltstone.aio.transaction import AsyncTransaction
 from siltstone.api import results, store
 from siltstone.arguments import seconds_from
-from siltstone.choices import Durability, Isolation, Outcome
+from siltstone.choices import Outcome
 from siltstone.errors import RequestError
-from siltstone.given import Rows, SchemaLike
 from siltstone.joined.store import JoinedStore
 from siltstone.local.store import LocalStore
 from siltstone.options import ConnectOptions
@@ -164,21 +161,10 @@ class AsyncStore:
         """
         return AsyncTable(self._store, name, lambda: self._db[name])
 
-    async def create_table(
-        self,
-        name: str,
-        schema: SchemaLike | None = None,
-        primary_key: str | Sequence[str] = (),
-        *,
-        data: Rows | None = None,
-        defaults: Mapping[str, Any] | None = None,
-        exist_ok: bool = False,
-    ) -> AsyncTable:
+    @like(store.Store.create_table)
+    async def create_table(self, name: str, *arguments: Any, **named: Any) -> AsyncTable:
         """Create a table, and fill it, in one step; see `siltstone.Store.create_table`."""
-        made = await self._call(
-            "create_table", name, schema, primary_key,
-            data=data, defaults=defaults, exist_ok=exist_ok,
-        )  # fmt: skip
+        made = await self._call("create_table", name, *arguments, **named)
         return AsyncTable(self._store, name, lambda: made)
 
     tables = awaited(store.Store.tables)
@@ -187,26 +173,15 @@ class AsyncStore:
 
     # transactions
 
-    def transaction(
-        self,
-        *,
-        isolation: Isolation = "snapshot",
-        durability: Durability = "sync",
-        token: tuple[str, int] | None = None,
-        claim: int | None = None,
-        turns: Sequence[str] | None = None,
-        read_seq: int | None = None,
-    ) -> Opening[AsyncTransaction]:
+    @like(store.Store.transaction)
+    def transaction(self, **options: Any) -> Opening[AsyncTransaction]:
         """Begin a transaction: `async with db.transaction()`, or `await` it.
 
         See `siltstone.Store.transaction` for arguments and errors.
         """
-        begin = partial(
-            self._db.transaction,
-            isolation=isolation, durability=durability, token=token, claim=claim,
-            turns=turns, read_seq=read_seq,
-        )  # fmt: skip
-        is_short = durability == "sync" and turns is None and read_seq is None
+        begin = partial(self._db.transaction, **options)
+        is_long = any(options.get(name) is not None for name in ("turns", "read_seq"))
+        is_short = options.get("durability", "sync") == "sync" and not is_long
         return Opening(partial(self._begun, begin, is_short=is_short))
 
     async def _begun(self, begin: Callable[[], Any], *, is_short: bool = True) -> AsyncTransaction:
@@ -246,30 +221,29 @@ class AsyncStore:
 
     # snapshots and queries
 
-    def snapshot(
-        self, *, seq: int | None = None, at: str | dt.datetime | None = None, tag: str | None = None
-    ) -> Opening[AsyncSnapshot]:
+    @like(store.Store.snapshot)
+    def snapshot(self, **moment: Any) -> Opening[AsyncSnapshot]:
         """Return all tables at one seq: `async with db.snapshot(...)`, or `await` it.
 
         See `siltstone.Store.snapshot` for arguments and errors.
         """
-        return Opening(partial(self._seen, partial(self._db.snapshot, seq=seq, at=at, tag=tag)))
+        return Opening(partial(self._seen, partial(self._db.snapshot, **moment)))
 
     async def _seen(self, take: Callable[[], Any]) -> AsyncSnapshot:
         return AsyncSnapshot(self._store, await self._threads.run(take))
 
-    def sql_reader(self, statement: str, parameters: Any = None) -> RowStream:
+    @like(store.Store.sql_reader)
+    def sql_reader(self, *arguments: Any, **named: Any) -> RowStream:
         """Run a query; return its rows as batches to iterate over: `siltstone.Store.sql_reader`."""
-        return RowStream(self._threads, lambda: self._db.sql_reader(statement, parameters))
+        return RowStream(self._threads, lambda: self._db.sql_reader(*arguments, **named))
 
-    async def changes(
-        self, since: int = 0, until: int | None = None, tables: Sequence[str] | None = None
-    ) -> dict[str, RowStream]:
+    @like(store.Store.changes)
+    async def changes(self, *arguments: Any, **named: Any) -> dict[str, RowStream]:
         """Return the row versions of the seqs (since, until] per keyed table, to iterate over.
 
         See `siltstone.Store.changes` for arguments and errors.
         """
-        found = await self._call("changes", since, until, tables)
+        found = await self._call("changes", *arguments, **named)
         return {
             name: RowStream(self._threads, lambda reader=reader: reader)
             for name, reader in found.items()

@@ -12,9 +12,8 @@ from typing import Self
 
 import pyarrow as pa
 
-from siltstone.aio.loop_store import LoopStore
-from siltstone.aio.threads import CallSite, Threads
-from siltstone.aio.turns import CallTurns
+from siltstone.aio.commits import LoopStore
+from siltstone.aio.threads import CallSite, CallTurns, Threads
 from siltstone.api.following import pauses
 from siltstone.api.results import Change, commits_of
 from siltstone.errors import ClosedError

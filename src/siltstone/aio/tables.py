@@ -11,13 +11,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from siltstone.aio.awaited import awaited
-from siltstone.aio.loop_store import LoopStore
+from siltstone.aio.awaited import awaited, like
+from siltstone.aio.commits import LoopStore
 from siltstone.aio.streams import RowStream
-from siltstone.aio.threads import CallSite
-from siltstone.aio.turns import CallTurns
+from siltstone.aio.threads import CallSite, CallTurns
 from siltstone.api import readable, tables
-from siltstone.api.readable import Columns, Condition, Order
 from siltstone.api.results import Receipt
 from siltstone.choices import Missing
 from siltstone.given import Key, Rows
@@ -75,41 +73,18 @@ class AsyncReadableTable:
         """The names of the key columns, in key order; empty for a plain table."""
         return self._value("primary_key")
 
-    def scan(
-        self,
-        columns: Columns = None,
-        filter: Condition = None,  # noqa: A002 - the contract's name
-        limit: int | None = None,
-        *,
-        order_by: Order = None,
-        descending: bool = False,
-        offset: int = 0,
-    ) -> RowStream:
+    @like(readable.ReadableTable.scan)
+    def scan(self, *arguments: Any, **named: Any) -> RowStream:
         """Return the rows as batches to iterate over; see `siltstone.Table.scan`.
 
         The first batch decides at which seq all of them are read, and raises what is wrong.
         """
-        return self._stream(
-            "scan", columns, filter, limit,
-            order_by=order_by, descending=descending, offset=offset,
-        )  # fmt: skip
+        return self._stream("scan", *arguments, **named)
 
-    def range(
-        self,
-        low: Key | None = None,
-        high: Key | None = None,
-        *,
-        columns: Columns = None,
-        filter: Condition = None,  # noqa: A002 - as above
-        limit: int | None = None,
-        offset: int = 0,
-        descending: bool = False,
-    ) -> RowStream:
+    @like(readable.ReadableTable.range)
+    def range(self, *arguments: Any, **named: Any) -> RowStream:
         """Return the rows with keys in [low, high), by key; see `scan`."""
-        return self._stream(
-            "range", low, high,
-            columns=columns, filter=filter, limit=limit, offset=offset, descending=descending,
-        )  # fmt: skip
+        return self._stream("range", *arguments, **named)
 
     to_arrow = awaited(readable.ReadableTable.to_arrow)
     to_pandas = awaited(readable.ReadableTable.to_pandas)

@@ -8,22 +8,19 @@ loop; all else commits in a thread.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Self, TypeVar
+from collections.abc import Callable
+from typing import Any, Self
 
-from siltstone.aio.awaited import awaited
-from siltstone.aio.loop_store import LoopStore
+from siltstone.aio.awaited import awaited, like
+from siltstone.aio.commits import LoopStore
 from siltstone.aio.streams import RowStream
 from siltstone.aio.tables import AsyncTransactionTable
-from siltstone.aio.turns import CallTurns
+from siltstone.aio.threads import CallTurns
 from siltstone.api import transaction
 from siltstone.api.results import Receipt
-from siltstone.given import Rows, SchemaLike
 from siltstone.local.group_upserts import WriteSet
 from siltstone.local.transaction import LocalTransaction
-from siltstone.process.turns import TableClosedError
 
-T = TypeVar("T")
 _rolling_back: set[asyncio.Task[None]] = set()
 """A loop keeps no task alive by itself."""
 
@@ -123,26 +120,16 @@ class AsyncTransaction:
         is_here = self._store.groups is not None
         return AsyncTransactionTable(self._turns, name, find, is_here=is_here)
 
-    async def create_table(
-        self,
-        name: str,
-        schema: SchemaLike | None = None,
-        primary_key: str | Sequence[str] = (),
-        *,
-        data: Rows | None = None,
-        defaults: Mapping[str, Any] | None = None,
-        exist_ok: bool = False,
-    ) -> AsyncTransactionTable:
+    @like(transaction.Transaction.create_table)
+    async def create_table(self, name: str, *arguments: Any, **named: Any) -> AsyncTransactionTable:
         """Create a table, and fill it; see `siltstone.Transaction`."""
-        made = await self._call(
-            "create_table", name, schema, primary_key,
-            data=data, defaults=defaults, exist_ok=exist_ok,
-        )  # fmt: skip
+        made = await self._call("create_table", name, *arguments, **named)
         return self._table(name, lambda: made)
 
-    def sql_reader(self, statement: str, parameters: Any = None) -> RowStream:
+    @like(transaction.Transaction.sql_reader)
+    def sql_reader(self, *arguments: Any, **named: Any) -> RowStream:
         """Run a query; return its rows as batches to iterate over."""
-        return RowStream(self._turns, lambda: self._tx.sql_reader(statement, parameters))
+        return RowStream(self._turns, lambda: self._tx.sql_reader(*arguments, **named))
 
     tables = awaited(transaction.Transaction.tables)
     drop_table = awaited(transaction.Transaction.drop_table)
@@ -191,24 +178,3 @@ class AsyncTransaction:
     async def rollback(self) -> None:
         """End without a trace; a second call does nothing."""
         await self._turns.run(self._tx.rollback, lambda: self._store.groups is not None)
-
-
-async def worked(
-    tx: AsyncTransaction, work: Callable[[AsyncTransaction], Awaitable[T]], closed: frozenset[str]
-) -> T:
-    """Do the work of a run; it begins again if it named a closed table, whatever it made of it.
-
-    Raises:
-        TableClosedError: It did.
-    """
-    of_store = tx._tx  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - its own
-    of_store.closed = closed
-    try:
-        found = await work(tx)
-    except Exception as error:
-        if of_store.closed_at:
-            raise TableClosedError(of_store.closed_at) from error
-        raise
-    if of_store.closed_at:  # the work caught the error, and may have left a part out
-        raise TableClosedError(of_store.closed_at)
-    return found

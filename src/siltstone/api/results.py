@@ -28,16 +28,12 @@ if TYPE_CHECKING:
 
 _LATE = {
     "Adopted": "siltstone.maintenance.repair.external_appends",
-    "BackedUp": "siltstone.maintenance.backup.backup",
-    "Change": "siltstone.query.changes.followed",
-    "commits_of": "siltstone.query.changes.followed",
-    "Diff": "siltstone.query.diff.diff",
-    "JobStatus": "siltstone.maintenance.schedule.status",
-    "Progress": "siltstone.maintenance.backup.backup",
+    **dict.fromkeys(("BackedUp", "Progress"), "siltstone.maintenance.backup.backup"),
+    **dict.fromkeys(("Change", "commits_of"), "siltstone.query.changes.followed"),
+    **dict.fromkeys(("Diff", "TableDiff"), "siltstone.query.diff.diff"),
+    **dict.fromkeys(("JobStatus", "Status"), "siltstone.maintenance.schedule.status"),
     "Repaired": "siltstone.maintenance.repair.repair_plan",
     "Restored": "siltstone.maintenance.backup.restore",
-    "Status": "siltstone.maintenance.schedule.status",
-    "TableDiff": "siltstone.query.diff.diff",
     "Verified": "siltstone.maintenance.repair.verify",
 }
 

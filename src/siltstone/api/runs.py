@@ -10,7 +10,8 @@ loses there. See `turns` for what a turn is; here is when a run takes one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
 from siltstone.api.transaction import Transaction
@@ -45,10 +46,11 @@ class TurnLines(TurnsTaken, Protocol):
 
 
 class TurnHolder:
-    """The turn of one run. One thread."""
+    """The turn of one run. One call at a time."""
 
-    def __init__(self, turns: TurnsTaken) -> None:
-        self._turns, self._table = turns, _UNKNOWN
+    def __init__(self, turns: TurnsTaken, **whose: Any) -> None:
+        """`whose`: `thread=NOBODY`, where each call may be made in another thread."""
+        self._turns, self._whose, self._table = turns, whose, _UNKNOWN
         self._held: Any | None = None
 
     def lost(self, error: Exception) -> None:
@@ -59,7 +61,7 @@ class TurnHolder:
             return
         self.end()
         if table != _UNKNOWN:
-            self._held, self._table = self._turns.take(table), table
+            self._held, self._table = self._turns.take(table, **self._whose), table
 
     def end(self) -> None:
         """Give the turn up."""
@@ -92,9 +94,9 @@ def run(
         return tried(NONE_CLOSED)
 
     def tried(closed: frozenset[str] | None) -> T:
-        with begin() as tx:
-            tx.closed = turns.closed if closed is None else closed
-            return _done(tx, work)
+        with begin() as tx, refusing(tx, turns.closed if closed is None else closed):
+            return work(tx)
+        raise AssertionError
 
     try:
         return Retry(attempts).run(once, on_loss=holder.lost)
@@ -102,18 +104,19 @@ def run(
         holder.end()
 
 
-def _done(tx: Transaction, work: Callable[[Transaction], T]) -> T:
-    """Run the work; it begins again if it named a closed table, whatever it made of the error.
+@contextmanager
+def refusing(tx: Transaction, closed: frozenset[str]) -> Generator[None]:
+    """Do the work of a run; it begins again if it named a closed table, whatever it made of that.
 
     Raises:
         TableClosedError: It did.
     """
+    tx.closed = closed
     try:
-        found = work(tx)
+        yield
     except Exception as error:
         if tx.closed_at:
             raise TableClosedError(tx.closed_at) from error
         raise
     if tx.closed_at:  # the work caught the error, and may have left a part out
         raise TableClosedError(tx.closed_at)
-    return found

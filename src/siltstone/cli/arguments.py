@@ -1,6 +1,7 @@
 """Arguments: the options that commands share, so that each means the same everywhere.
 
-Some options make one value together. A command takes the value, `add_command` adds the options:
+Some options make one value together. A command takes the value, `add_command` adds the options.
+The fields of a data class of options are options:
 
     db: Db          --db, and for a server --token-file, --cafile
     db: LocalDb     --db alone: the command needs the store's files
@@ -10,6 +11,7 @@ Some options make one value together. A command takes the value, `add_command` a
     form: Form      --json, --ndjson, --csv; none: a table on a terminal, TSV in a pipe
     as_of: AsOf     --at, --seq, --tag; none: now
     csv: CsvForm    --null, --delimiter: how a CSV file is written
+    consent: Consent    --yes, --dry-run: whether a command may change something
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -45,6 +47,10 @@ DryRun = Annotated[
 Attempts = Annotated[
     int,
     typer.Option(min=1, help="Plan at most this often if other writers win; then defer the work."),
+]
+Delimiter = Annotated[
+    str | None,
+    typer.Option(help="What separates the cells of CSV. Default: a comma; in .tsv a tab."),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors.")]
 
@@ -75,10 +81,15 @@ class CsvForm:
     null: Annotated[
         list[str] | None, typer.Option(help="A text that means null in CSV; repeatable.")
     ] = None
-    delimiter: Annotated[
-        str | None,
-        typer.Option(help="What separates the cells of CSV. Default: a comma; in .tsv a tab."),
-    ] = None
+    delimiter: Delimiter = None
+
+
+@dataclass(frozen=True, slots=True)
+class Consent:
+    """Whether a command may change something; see `sessions.agreed`."""
+
+    yes: Yes = False
+    dry_run: DryRun = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +175,7 @@ def worded_db_of(
     Raises:
         UsageError: The word and the option differ.
     """
-    return Db(_one_store(context, _once(store, uri)), token_file, cafile)
+    return Db(_one_store(context, uri, store), token_file, cafile)
 
 
 def local_db_of(context: typer.Context, uri: _Path = None) -> Db:
@@ -178,7 +189,7 @@ def new_db_of(context: typer.Context, store: _Word = None, uri: _Path = None) ->
     Raises:
         UsageError: The word and the option differ.
     """
-    return Db(_one_store(context, _once(store, uri)))
+    return Db(_one_store(context, uri, store))
 
 
 def mirror_pair_of(context: typer.Context, words: _PairWords, uri: _Path = None) -> tuple[Db, str]:
@@ -193,12 +204,6 @@ def mirror_pair_of(context: typer.Context, words: _PairWords, uri: _Path = None)
     return new_db_of(context, named[0] if named else None, uri), url
 
 
-def _once(word: str | None, option: str | None) -> str | None:
-    if word is not None and option is not None and word != option:
-        raise UsageError(f"the store is {word!r}, and --db is {option!r}; give it once")
-    return word or option
-
-
 def said_before(context: typer.Context) -> str | None:
     """Return the store of the option before the command; None: there was no such option."""
     root = context.find_root()
@@ -206,13 +211,15 @@ def said_before(context: typer.Context) -> str | None:
     return root.params["db"] if source is not None and source.name == "COMMANDLINE" else None
 
 
-def _one_store(context: typer.Context, after: str | None) -> str:
+def _one_store(context: typer.Context, option: str | None, word: str | None = None) -> str:
     """Return the store of a command.
 
     Raises:
         UsageError: None is named, or another one before the command than after it.
     """
-    before = said_before(context)
+    if word is not None and option is not None and word != option:
+        raise UsageError(f"the store is {word!r}, and --db is {option!r}; give it once")
+    before, after = said_before(context), word or option
     if before is not None and after is not None and before != after:
         raise UsageError(
             f"--db is {before!r} before the command and {after!r} after it; give it once"
@@ -241,13 +248,11 @@ def form_of(json: Json = False, ndjson: Ndjson = False, is_csv: Csv = False) -> 
 
 _MAKERS: dict[object, Callable[..., object]] = {
     Form: form_of,
-    AsOf: AsOf,
     Db: db_of,
     LocalDb: local_db_of,
     WordedDb: worded_db_of,
     NewDb: new_db_of,
     MirrorPair: mirror_pair_of,
-    CsvForm: CsvForm,
 }
 
 
@@ -256,8 +261,8 @@ def add_command(app: typer.Typer, command: Callable[..., None], **settings: Any)
     options: list[inspect.Parameter] = []
     parts: dict[str, tuple[Callable[..., object], list[str]]] = {}
     for given in inspect.signature(command, eval_str=True).parameters.values():
-        make = _MAKERS.get(given.annotation)
-        found = [given]
+        kind, found = given.annotation, [given]
+        make: Any = _MAKERS.get(kind, kind if is_dataclass(kind) else None)
         if make is not None:
             found = list(inspect.signature(make, eval_str=True).parameters.values())
             parts[given.name] = make, [option.name for option in found]

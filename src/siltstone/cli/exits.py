@@ -6,10 +6,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import IntEnum
+from typing import TypeVar
 
 from siltstone import errors
 from siltstone.cli.output import printable
+
+T = TypeVar("T")
 
 
 class Exit(IntEnum):
@@ -62,6 +66,17 @@ def in_lines(error: Exception) -> str:
     sentence, at, place = str(error).partition("\nLINE ")
     told = printable(in_one_line(RuntimeError(sentence)))
     return told + "".join(f"\n{printable(line)}" for line in f"LINE {place}".splitlines() if at)
+
+
+def named(what: str, name: str, known: Mapping[str, T], where: str = "there is") -> T:
+    """Return what is known by a name that the user gave.
+
+    Raises:
+        NotFoundError: Nothing is; `where` begins the sentence.
+    """
+    if name not in known:
+        raise NotFoundError(f"{where} {errors.no_such(what, name, sorted(known))}")
+    return known[name]
 
 
 def code_of(error: errors.SiltstoneError) -> Exit:

@@ -12,7 +12,8 @@ import binascii
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 from typing import Any, cast
@@ -23,11 +24,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from siltstone.api.schemas import plain_schema
 from siltstone.cli.arguments import CsvForm
 from siltstone.cli.exits import NotFoundError, UsageError
 from siltstone.errors import SchemaMismatchError
-from siltstone.text.spelled import ERRORS, WORDS, has_floats, has_spelled, value_of
+from siltstone.text.spelled import ERRORS, WORDS, has_floats, has_spelled, is_binary, value_of
 
 _BLOCK_BYTES_MAX = 1 << 30
 CSV_GUESS_BYTES = 64 << 20
@@ -58,7 +58,7 @@ def input_rows(
     """
     ending = ending_of(path)
     known = pa.schema([]) if schema is None else schema
-    try:
+    with reading(path):
         if ending == "parquet":
             return _parquet(path)
         if ending in {"csv", "tsv"}:
@@ -66,13 +66,26 @@ def input_rows(
         read = _READERS.get(ending)
         if read is None:
             raise unknown_ending(path)
-        data = read_bytes(path)
+        data = read_bytes(path) if ending != "json" else _lines_of(read_bytes(path))
         rows = read(data, known)
-        is_json = read is _json or read is json_rows
         may_lack = tells_missing or any(b"siltstone:default" in (f.metadata or {}) for f in known)
-        return _as_named(rows, data, known) if is_json and may_lack else rows
-    except pa.ArrowException as error:
-        raise SchemaMismatchError(f"{path}: {error}") from error
+        return _as_named(rows, data, known) if read is json_rows and may_lack else rows
+    raise AssertionError
+
+
+@contextmanager
+def reading(path: Path) -> Generator[None]:
+    """Say which file cannot be read.
+
+    Raises:
+        SchemaMismatchError: It is damaged, or a value does not fit.
+    """
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        packed = compression_of(path)
+        why = f" is not whole, or no {packed}" if packed and isinstance(error, OSError) else ""
+        raise SchemaMismatchError(f"{path}{why}: {error}") from error
     except (msgspec.DecodeError, RecursionError) as error:
         raise SchemaMismatchError(f"{path} is not JSON of rows: {error}") from None
 
@@ -97,18 +110,6 @@ def rows_named(name: str) -> pa.Table | pa.RecordBatchReader | None:
     if not rows.schema.names:
         raise SchemaMismatchError(f"{path} has no columns")
     return rows
-
-
-def input_schema(path: Path) -> pa.Schema:
-    """Return the columns of a file of rows; for CSV the types are guessed."""
-    if ending_of(path) == "parquet":
-        import pyarrow.parquet as pq
-
-        return plain_schema(pq.read_schema(BytesIO(read_bytes(path))).remove_metadata())
-    if ending_of(path) in {"csv", "tsv", "arrow", "feather", "ipc"}:
-        rows: Any = input_rows(path, None, CsvForm())
-        return plain_schema(rows.schema.remove_metadata())
-    raise unknown_ending(path)
 
 
 def read_bytes(path: Path) -> bytes:
@@ -149,8 +150,7 @@ def ending_of(path: Path) -> str:
 def unknown_ending(path: Path) -> UsageError:
     """Return the refusal of a file whose name says no format."""
     endings = ", ".join(_ENDINGS)
-    text = f"{path}: the file's ending must be one of {endings}, also with .gz or .zst"
-    return UsageError(text)
+    return UsageError(f"{path}: the file's ending must be one of {endings}, also with .gz or .zst")
 
 
 def require_ending(path: Path) -> None:
@@ -274,11 +274,8 @@ def _typed(table: pa.Table, texts: list[pa.Field]) -> pa.Table:
 def _is_text_in_csv(kind: pa.DataType) -> bool:
     """Say whether Arrow's reader of CSV has no word for a type, and `export` spells it."""
     types = pa.types
-    if isinstance(kind, pa.UuidType | pa.JsonType) or types.is_decimal256(kind):
-        return True
-    return any(
-        is_of(kind) for is_of in (types.is_duration, types.is_fixed_size_binary, types.is_float16)
-    )
+    spelled = (types.is_duration, types.is_fixed_size_binary, types.is_float16, types.is_decimal256)
+    return isinstance(kind, pa.UuidType | pa.JsonType) or any(is_of(kind) for is_of in spelled)
 
 
 def _of_texts(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
@@ -296,24 +293,19 @@ def _spans(spans: list[Any]) -> pa.Array:
     return pa.array(cast("Any", exact), pa.duration(unit))
 
 
-def _json(data: bytes, schema: pa.Schema) -> Rows:
+def _lines_of(data: bytes) -> bytes:
+    """Return a list of JSON as lines of its parts; lines of JSON as they are."""
     if data.lstrip()[:1] != b"[":
-        return json_rows(data, schema)
-    if _is_beyond_arrow(data, schema):
-        return _spelled(msgspec.json.decode(data), schema)
+        return data
     parts = msgspec.json.decode(data, type=list[msgspec.Raw])
-    lines = (msgspec.json.format(bytes(part), indent=0) for part in parts)
-    return json_rows(b"\n".join(lines), schema)
+    return b"\n".join(msgspec.json.format(bytes(part), indent=0) for part in parts)
 
 
 def _as_named(rows: Rows, data: bytes, schema: pa.Schema) -> Rows:
     """Return rows of JSON with no more columns than each names: Arrow's reader adds nulls."""
     if not isinstance(rows, pa.Table) or not any(column.null_count for column in rows.columns):
         return rows
-    if data.lstrip()[:1] == b"[":
-        objects = msgspec.json.decode(data, type=list[dict[str, msgspec.Raw]])
-    else:
-        objects = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode_lines(data)
+    objects = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode_lines(data)
     first = objects[0].keys()
     if all(each.keys() == first for each in objects):
         return rows.select([name for name in rows.column_names if name in first])
@@ -332,9 +324,9 @@ def _is_beyond_arrow(data: bytes, schema: pa.Schema) -> bool:
     )
 
 
-def _spelled(objects: Any, schema: pa.Schema) -> list[dict[str, Any]]:
+def _spelled(objects: list[Any], schema: pa.Schema) -> list[dict[str, Any]]:
     """Return JSON objects as rows of Python values."""
-    if not isinstance(objects, list) or not all(isinstance(each, dict) for each in objects):
+    if not all(isinstance(each, dict) for each in objects):
         raise SchemaMismatchError("rows must be JSON objects")
     kinds = {field.name: field.type for field in schema}
     return [{n: _value(n, v, kinds.get(n)) for n, v in row.items()} for row in objects]
@@ -374,23 +366,14 @@ def _raw_type(kind: Any) -> pa.DataType:
     types = pa.types
     if isinstance(kind, pa.FixedShapeTensorType):
         return _raw_type(kind.storage_type)
-    if (
-        types.is_date(kind)
-        or types.is_time(kind)
-        or _is_binary(kind)
-        or isinstance(kind, pa.BaseExtensionType)
-    ):
+    is_moment = types.is_date(kind) or types.is_time(kind)
+    if is_moment or is_binary(kind) or isinstance(kind, pa.BaseExtensionType):
         return pa.string()
     if types.is_float16(kind):
         return pa.float32()
     if types.is_fixed_size_list(kind) or types.is_large_list(kind):
         return pa.list_(kind.value_type)
     return kind
-
-
-def _is_binary(kind: pa.DataType) -> bool:
-    types = pa.types
-    return types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind)
 
 
 def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
@@ -405,7 +388,7 @@ def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     if isinstance(kind, pa.FixedShapeTensorType):
         values = column.cast(kind.storage_type).combine_chunks()
         return pa.chunked_array([pa.ExtensionArray.from_storage(kind, cast("Any", values))])
-    if not _is_binary(kind):
+    if not is_binary(kind):
         return column.cast(kind)
     try:
         values = [
@@ -435,15 +418,23 @@ def _parquet(path: Path) -> Rows:
 
 
 def _arrow(data: bytes, schema: pa.Schema) -> Rows:
-    del schema
+    schema, batches = arrow_batches(pa.BufferReader(data))
+    return pa.Table.from_batches(batches, schema)
+
+
+def arrow_batches(source: Any) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
+    """Return the columns and the batches of Arrow's own files, and of its streams."""
     try:
-        return pa.ipc.open_file(pa.py_buffer(data)).read_all()
+        file = pa.ipc.open_file(source)
     except pa.ArrowInvalid:
-        return pa.ipc.open_stream(pa.py_buffer(data)).read_all()
+        source.seek(0)
+        stream = pa.ipc.open_stream(source)
+        return stream.schema, stream
+    return file.schema, map(file.get_batch, range(file.num_record_batches))
 
 
 _READERS: dict[str, Callable[[bytes, pa.Schema], Rows]] = {
-    "json": _json,
+    "json": json_rows,
     "ndjson": json_rows,
     "jsonl": json_rows,
     "arrow": _arrow,

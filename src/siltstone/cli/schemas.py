@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pyarrow as pa
 
-from siltstone.api.schemas import arrow_schema_of
+from siltstone.api.schemas import arrow_schema_of, plain_schema
+from siltstone.cli.arguments import CsvForm
 from siltstone.cli.exits import UsageError
-from siltstone.cli.files import input_schema, read_bytes
+from siltstone.cli.files import ending_of, input_rows, read_bytes, unknown_ending
+
+_WITH_COLUMNS = {"parquet", "csv", "tsv", "arrow", "feather", "ipc"}
 
 
 def columns_of(given: Sequence[str]) -> pa.Schema:
@@ -36,7 +40,10 @@ def schema_of(path: Path) -> pa.Schema:
         RequestError: There is no such type.
     """
     if path.suffix not in {".json", ""} and str(path) != "-":
-        return input_schema(path)
+        if ending_of(path) not in _WITH_COLUMNS:
+            raise unknown_ending(path)
+        rows: Any = input_rows(path, None, CsvForm())
+        return plain_schema(rows.schema.remove_metadata())
     try:
         found = msgspec.json.decode(read_bytes(path))
     except msgspec.DecodeError as error:

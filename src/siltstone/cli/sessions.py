@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from siltstone.cli.exits import NotFoundError, UsageError
+from siltstone.cli.exits import NotFoundError, UsageError, named
+from siltstone.cli.output import Form, emit_record
 from siltstone.cli.progress import progress_bar
-from siltstone.errors import OwnedError, no_such
+from siltstone.errors import OwnedError
 
 if TYPE_CHECKING:
     from siltstone.api.snapshot import Snapshot
-    from siltstone.cli.arguments import AsOf, Db
+    from siltstone.cli.arguments import AsOf, Consent, Db
     from siltstone.store import Store
 
 
@@ -83,15 +84,11 @@ def asking(db: Db, *, by_reader: bool = False) -> Generator[tuple[Store, str]]:
     from siltstone.joined.joining import owner_at, owner_of
     from siltstone.paths import root_of
 
-    if is_remote(db):
+    if is_remote(db) or is_in_bucket(db):
         with reading(db) as store:
-            yield store, f"the owner, at {db.uri}"
+            yield store, f"the owner, at {db.uri}" if is_remote(db) else "a reader of the bucket"
         return
     require_store(db)
-    if is_in_bucket(db):
-        with reading(db) as store:
-            yield store, "a reader of the bucket"
-        return
     root = root_of(db.uri)
     owner, who = (None, owner_of(root)) if by_reader else owner_at(root)
     if owner is not None:
@@ -196,10 +193,22 @@ def past(store: Store, as_of: AsOf) -> Snapshot:
         NotFoundError: There is no such tag.
         RequestError: More than one of them is given.
     """
-    tag = as_of.tag
-    if tag is not None and tag not in (known := store.tags()):
-        raise NotFoundError(f"there is {no_such('tag', tag, sorted(known))}")
-    return store.snapshot(at=as_of.at, seq=as_of.seq, tag=tag)
+    if as_of.tag is not None:
+        named("tag", as_of.tag, store.tags())
+    return store.snapshot(at=as_of.at, seq=as_of.seq, tag=as_of.tag)
+
+
+def agreed(question: str, would: Mapping[str, object], form: Form, consent: Consent) -> bool:
+    """Say whether to go on: not if the user only wants to look at what `would` be done.
+
+    Raises:
+        UsageError, typer.Abort: As `confirm`.
+    """
+    if consent.dry_run:
+        emit_record(would, form)
+    else:
+        confirm(question, yes=consent.yes)
+    return not consent.dry_run
 
 
 def confirm(question: str, *, yes: bool) -> None:

@@ -16,19 +16,8 @@ import re
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from siltstone.errors import (
-    AccessError,
-    ClosedError,
-    CorruptionError,
-    DuplicateKeyError,
-    InvariantError,
-    LimitError,
-    RequestError,
-    SchemaMismatchError,
-    SiltstoneError,
-    SnapshotExpiredError,
-    UnsupportedFormatError,
-)
+from siltstone import errors
+from siltstone.errors import SiltstoneError
 
 
 class Warning(Exception):  # noqa: A001 - the name that PEP 249 gives it
@@ -72,17 +61,15 @@ class NotSupportedError(DatabaseError):
 
 
 _OF_A_VALUE = re.compile(r"DuckDB refuses the statement: (?:Conversion|Out of Range) Error")
-_KINDS: tuple[tuple[type[SiltstoneError] | tuple[type[SiltstoneError], ...], type[Error]], ...] = (
-    (DuplicateKeyError, IntegrityError),
-    (SchemaMismatchError, DataError),
+_KINDS: tuple[tuple[tuple[type[SiltstoneError], ...], type[Error]], ...] = (
+    ((errors.DuplicateKeyError,), IntegrityError),
+    ((errors.SchemaMismatchError,), DataError),
     # Requests that another connection, another user or a later try may make.
-    (
-        (AccessError, ClosedError, LimitError, SnapshotExpiredError, UnsupportedFormatError),
-        OperationalError,
-    ),
-    (RequestError, ProgrammingError),
-    ((CorruptionError, InvariantError), InternalError),
-    (SiltstoneError, OperationalError),
+    ((errors.AccessError, errors.ClosedError, errors.LimitError), OperationalError),
+    ((errors.SnapshotExpiredError, errors.UnsupportedFormatError), OperationalError),
+    ((errors.RequestError,), ProgrammingError),
+    ((errors.CorruptionError, errors.InvariantError), InternalError),
+    ((SiltstoneError,), OperationalError),
 )
 
 

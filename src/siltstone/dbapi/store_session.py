@@ -22,8 +22,6 @@ from dataclasses import dataclass
 from typing import Any, cast
 from weakref import WeakSet
 
-import pyarrow as pa
-
 from siltstone.api.snapshot import Snapshot
 from siltstone.api.store import Store
 from siltstone.api.transaction import Transaction
@@ -64,15 +62,16 @@ class StoreSession:
         self, db: Store, *, isolation: Isolation, autocommit: int, check_same_thread: bool
     ) -> None:
         self.isolation: Isolation = isolation
-        self._db, self._autocommit = db, autocommit
+        self.autocommit = autocommit
+        """See the module."""
+        self._db, self.is_closed = db, False
         self._open: Transaction | Snapshot | None = None
         self._fetched = WeakSet[FetchedRows]()
         self._thread = threading.get_ident() if check_same_thread else None
         self._turn = threading.RLock()  # its own thread may fetch rows while it passes them on
-        self._is_closed = False
 
     def __enter__(self) -> None:
-        if self._is_closed:
+        if self.is_closed:
             raise ProgrammingError("the connection is closed: make another one")
         here = threading.get_ident()
         if self._thread != here and self._thread is not None:
@@ -88,13 +87,9 @@ class StoreSession:
         if isinstance(error, SiltstoneError):
             raise error_of(error) from error
 
-    @property
-    def is_closed(self) -> bool:
-        return self._is_closed
-
     def close(self) -> None:
         """Roll back what is open, and refuse all that follows."""
-        self._is_closed = True
+        self.is_closed = True
         for rows in list(self._fetched):
             rows.end("the connection is closed")
         self.rollback()
@@ -106,11 +101,6 @@ class StoreSession:
         """Whether a transaction is open, or was until an error ended it."""
         return self._open is not None
 
-    @property
-    def autocommit(self) -> int:
-        """See the module."""
-        return self._autocommit
-
     def set_autocommit(self, given: object) -> None:
         """Change it; True commits what is open.
 
@@ -120,7 +110,7 @@ class StoreSession:
         found = autocommit_of(given)
         if found is True:
             self.commit()
-        self._autocommit = found
+        self.autocommit = found
 
     def begin(self) -> None:
         """Begin a transaction; on a store that is only read, one snapshot for all that follows."""
@@ -161,21 +151,17 @@ class StoreSession:
 
     def _control(self, kind: Control) -> None:
         if kind is Control.BEGIN:
-            if self.in_transaction or self._autocommit is False:
+            if self.in_transaction or self.autocommit is False:
                 raise ProgrammingError(
                     "a transaction is open already: commit() or rollback() first"
                 )
             self.begin()
-        elif kind is Control.ROLLBACK:
-            self._require_transaction("ROLLBACK")
-            self.rollback()
-        else:
-            self._require_transaction("COMMIT")
+        elif not self.in_transaction and self.autocommit is not False:
+            raise ProgrammingError(f"{kind.name}: no transaction is open")
+        elif kind is Control.COMMIT:
             self.commit()
-
-    def _require_transaction(self, statement: str) -> None:
-        if not self.in_transaction and self._autocommit is not False:
-            raise ProgrammingError(f"{statement}: no transaction is open")
+        else:
+            self.rollback()
 
     @contextmanager
     def _within(self) -> Generator[Transaction | Snapshot]:
@@ -218,12 +204,13 @@ class StoreSession:
         if write is None:
             return Ran(self._read(sql, parameters))
         result = self._written(write, sql, parameters)
+        count = -1 if result.rows is None else result.rows
         if not _returns(write):
-            return Ran(count=-1 if result.rows is None else result.rows)
-        return Ran(FetchedRows(_reader(result)), -1 if result.rows is None else result.rows)
+            return Ran(count=count)
+        return Ran(FetchedRows(result.to_arrow().to_reader(max_chunksize=8_192)), count)
 
     def _read(self, sql: str, parameters: Parameters | None) -> FetchedRows:
-        if self._open is None and self._autocommit is not False:
+        if self._open is None and self.autocommit is not False:
             found = FetchedRows(self._db.sql_reader(sql, parameters))
         else:
             with self._within() as open_:
@@ -233,7 +220,7 @@ class StoreSession:
         return found
 
     def _written(self, write: Write, sql: str, parameters: Parameters | None) -> Result:
-        is_alone = self._autocommit is True or isinstance(write.statement, IndexStatement)
+        is_alone = self.autocommit is True or isinstance(write.statement, IndexStatement)
         if self._open is None and (is_alone or self._db.is_read_only):
             return self._db.sql(sql, parameters)
         with self._within() as open_:
@@ -253,7 +240,7 @@ class StoreSession:
             raise ProgrammingError(
                 "executemany() runs INSERT, UPDATE, DELETE and MERGE, without RETURNING"
             )
-        is_alone = self._autocommit is True and not self.in_transaction
+        is_alone = self.autocommit is True and not self.in_transaction
         if self._db.is_read_only:
             self._db.sql(sql, ())  # which refuses it
         with self._within() as open_:
@@ -311,10 +298,6 @@ def _weight(row: object) -> int:
 
 def _returns(write: Write) -> bool:
     return bool(getattr(write.statement, "returning", ()))
-
-
-def _reader(result: Result) -> pa.RecordBatchReader:
-    return result.to_arrow().to_reader(max_chunksize=8_192)
 
 
 def autocommit_of(given: object) -> int:

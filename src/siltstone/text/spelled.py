@@ -114,14 +114,14 @@ def span_text(nanos: int) -> str:
 def has_floats(kind: Any) -> bool:
     """Say whether values of a type are, or have inside, numbers of which JSON lacks some."""
     kind = kind.storage_type if isinstance(kind, pa.FixedShapeTensorType) else kind
-    return any(pa.types.is_floating(each) for each in _with_inner(kind))
+    return any(pa.types.is_floating(each) for each in types_in(kind))
 
 
 def has_spelled(kind: Any) -> bool:
     """Say whether all values of a type, or values inside of them, are spelled."""
     if kind.id in AS_THEY_LOOK:
         return False
-    inner = [each for each in _with_inner(kind) if not pa.types.is_floating(each)]
+    inner = [each for each in types_in(kind) if not pa.types.is_floating(each)]
     return pa.types.is_map(kind) or any(is_of(each) for each in inner for is_of, _ in _TEXTS)
 
 
@@ -134,11 +134,12 @@ AS_THEY_LOOK = frozenset(
 )
 
 
-def _with_inner(kind: Any) -> Iterator[Any]:
+def types_in(kind: Any) -> Iterator[Any]:
+    """Yield a type, and the types inside of it at any depth."""
     yield kind
     if pa.types.is_nested(kind):
         for place in range(kind.num_fields):
-            yield from _with_inner(kind.field(place).type)
+            yield from types_in(kind.field(place).type)
 
 
 def _is_list(kind: Any) -> bool:
@@ -146,7 +147,8 @@ def _is_list(kind: Any) -> bool:
     return types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
 
 
-def _is_binary(kind: Any) -> bool:
+def is_binary(kind: Any) -> bool:
+    """Say whether values of a type are bytes."""
     types = pa.types
     return types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind)
 
@@ -186,7 +188,7 @@ _TEXTS: tuple[tuple[Callable[[Any], bool], Callable[[Any, Any], object]], ...] =
     (pa.types.is_date, lambda text, _: dt.date.fromisoformat(text)),
     (pa.types.is_time, _time),
     (pa.types.is_decimal, lambda value, _: Decimal(str(value))),
-    (_is_binary, lambda text, _: b64decode(text, validate=True)),
+    (is_binary, lambda text, _: b64decode(text, validate=True)),
     (pa.types.is_duration, _duration),
     (pa.types.is_floating, lambda text, _: _WORDS.get(text, text)),
 )

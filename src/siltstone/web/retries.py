@@ -25,17 +25,6 @@ ATTEMPTS = 10
 BODY_BYTES_MAX = 1 << 20
 
 
-class _RequestTurns:
-    """The turns of a store, as a request takes them: each call may be in another thread."""
-
-    def __init__(self, lines: TurnLines) -> None:
-        self._lines = lines
-        self.note_loss, self.give_up = lines.note_loss, lines.give_up
-
-    def take(self, table: str) -> Any | None:
-        return self._lines.take(table, thread=NOBODY)
-
-
 class _Waits:
     """What a request waits for between its tries: at most one turn is its own."""
 
@@ -55,7 +44,7 @@ class _Waits:
             return
         if self._holder is None or self._store is not store:
             await self.end()
-            self._store, self._holder = store, TurnHolder(_RequestTurns(lines))
+            self._store, self._holder = store, TurnHolder(lines, thread=NOBODY)
         holder = self._holder
         await waited(lambda: holder.lost(error))
 
@@ -102,7 +91,7 @@ class Retries:
         before = dict(state or {})
         try:
             for number in range(1, self._attempts + 1):
-                one = Try(number, may_repeat=number < self._attempts, body=body)
+                one = Try(number, may_repeat=number < self._attempts, is_kept=lambda: body.is_kept)
                 if not await self._lost(one, scope, body, held(send, one, waits.end)):
                     return
                 if state is not None:

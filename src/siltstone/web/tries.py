@@ -7,9 +7,9 @@ RUNNING ──all transactions committed──▶ answered
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from siltstone.api.store import Store
 from siltstone.api.transaction import Transaction
@@ -19,13 +19,6 @@ from siltstone.process.turns import NONE_CLOSED
 _KEY = "siltstone.try"
 
 
-class Kept(Protocol):
-    """A request's body, which another try may read again."""
-
-    @property
-    def is_kept(self) -> bool: ...
-
-
 @dataclass(slots=True)
 class Try:
     """See the module. One thread at a time."""
@@ -33,8 +26,8 @@ class Try:
     number: int = 1
     may_repeat: bool = False
     """Whether somebody would run the handler again."""
-    body: Kept | None = None
-    """What that takes."""
+    is_kept: Callable[[], bool] = lambda: True
+    """Whether another try may read the request's body again."""
     lost_by: Exception | None = None
     lost_at: Store | None = None
     """Where; None: its owner had gone, and it needs no turn."""
@@ -80,7 +73,7 @@ class Try:
         """Whether its answer is dropped, and the handler runs again."""
         return (
             self.may_repeat
-            and (self.body is None or self.body.is_kept)
+            and self.is_kept()
             and self.lost_by is not None
             and not self.has_committed
             and not self.is_answered

@@ -6,11 +6,10 @@ from typing import Annotated
 
 import typer
 
-from siltstone.cli.arguments import Db, DryRun, Yes, add_command, form_of
-from siltstone.cli.exits import NotFoundError
-from siltstone.cli.output import Form, emit, emit_record
-from siltstone.cli.sessions import confirm, reading, writing
-from siltstone.errors import no_such
+from siltstone.cli.arguments import Consent, Db, add_command, form_of
+from siltstone.cli.exits import named
+from siltstone.cli.output import Form, emit
+from siltstone.cli.sessions import agreed, reading, writing
 
 app = typer.Typer(name="apps", help="List and forget the apps of tokens.", no_args_is_help=True)
 Name = Annotated[str, typer.Argument(metavar="APP", show_default=False)]
@@ -24,19 +23,15 @@ def ls(db: Db, *, form: Form) -> None:
     emit(["app", *_FIELDS], [[a.name, *(getattr(a, f) for f in _FIELDS)] for a in found], form)
 
 
-def forget(name: Name, db: Db, yes: Yes = False, dry_run: DryRun = False) -> None:
+def forget(name: Name, db: Db, *, consent: Consent) -> None:
     """Forget an app that is over. If an old batch of it comes again, it is applied again."""
     with reading(db) as store:
-        known = {each.name: each for each in store.token_apps()}
-    found = known.get(name)
-    if found is None:
-        raise NotFoundError(f"there is {no_such('token app', name, known)}")
-    if dry_run:
-        emit_record({"app": name, **{f: getattr(found, f) for f in _FIELDS}}, form_of())
-        return
-    confirm(f"Forget the app {name!r}, and that batch {found.batch} was applied?", yes=yes)
-    with writing(db) as store:
-        store.forget_token_app(name)
+        found = named("token app", name, {each.name: each for each in store.token_apps()})
+    would = {"app": name, **{f: getattr(found, f) for f in _FIELDS}}
+    question = f"Forget the app {name!r}, and that batch {found.batch} was applied?"
+    if agreed(question, would, form_of(), consent):
+        with writing(db) as store:
+            store.forget_token_app(name)
 
 
 for command in (ls, forget):

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -73,8 +73,7 @@ def backup(
     found = made.to_dict()
     if form is not Form.JSON:
         del found["lost_tags"], found["damaged"]  # which the notes name
-    if not quiet:
-        emit_record(found, form)
+    emit_record(found, form, quiet=quiet)
 
 
 def mirror(
@@ -108,19 +107,14 @@ def mirror(
     given, url = pair
     require_bucket(url)
     db = Db(path_of(given, "mirror"))
+    how: dict[str, Any] = {"take": take, "adopt": adopt}
+    how["trust_conditional_puts"] = trust_conditional_puts
     if follow:
-        _follow(db, url, form, quiet=quiet, trust=trust_conditional_puts, take=take, adopt=adopt)
+        _follow(db, url, form, how, quiet=quiet)
         return
     _settle(db)
     with progress_bar("mirror", quiet=quiet) as told:
-        made = mirror_store(
-            db.uri,
-            url,
-            trust_conditional_puts=trust_conditional_puts,
-            take=take,
-            adopt=adopt,
-            on_progress=told,
-        )
+        made = mirror_store(db.uri, url, on_progress=told, **how)
     for name in made.lost_tags:
         note(f"the mirror has the tag {name!r}, but the store can no longer read its seq")
     if made.behind:
@@ -129,9 +123,7 @@ def mirror(
         _emit_mirrored(made, form)
 
 
-def _follow(
-    db: Db, url: str, form: Form, *, quiet: bool, trust: bool, take: bool, adopt: bool
-) -> None:
+def _follow(db: Db, url: str, form: Form, how: dict[str, Any], *, quiet: bool) -> None:
     """Mirror until a signal; each new record of the bucket is a line."""
     from siltstone.admin import follow_mirror
 
@@ -150,9 +142,7 @@ def _follow(
             sys.stdout.write(f"{made}\n")
         sys.stdout.flush()
 
-    follow_mirror(
-        db.uri, url, stop, hears=hears, trust_conditional_puts=trust, take=take, adopt=adopt
-    )
+    follow_mirror(db.uri, url, stop, hears=hears, **how)
 
 
 def _emit_mirrored(made: Mirrored, form: Form) -> None:
@@ -185,14 +175,8 @@ def restore(
 
     if target is None:
         rows = [
-            (
-                found.seq,
-                _moment(found.time_us),
-                _moment(found.made_us),
-                found.nbytes,
-                len(found.damaged),
-            )
-            for found in admin.backups(directory)
+            (each.seq, _moment(each.time_us), _moment(each.made_us), each.nbytes, len(each.damaged))
+            for each in admin.backups(directory)
         ]
         emit(["seq", "time", "made", "bytes", "damaged"], rows, form)
         return
@@ -202,8 +186,7 @@ def restore(
     found = made.to_dict()
     if form is not Form.JSON:
         del found["damaged"]
-    if not quiet:
-        emit_record(found, form)
+    emit_record(found, form, quiet=quiet)
 
 
 def _note_damaged(paths: Sequence[str]) -> None:

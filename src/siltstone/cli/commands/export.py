@@ -9,7 +9,6 @@ structs as JSON; `create --from` and `upsert` read such values from the other fo
 from __future__ import annotations
 
 import contextlib
-import gzip
 import os
 import sys
 from collections.abc import Callable, Generator, Iterator
@@ -18,7 +17,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from siltstone.cli.arguments import AsOf, Db, Quiet, Table
+from siltstone.cli.arguments import AsOf, Db, Delimiter, Quiet, Table
 from siltstone.cli.commands.rows import Columns, Filter, Limit, names_of
 from siltstone.cli.exits import NotFoundError, UsageError
 from siltstone.cli.output import Form, cell, emit_record, lines_of, rows_of
@@ -48,10 +47,7 @@ def export(
     columns: Columns = None,
     where: Filter = None,
     limit: Limit = None,
-    delimiter: Annotated[
-        str | None,
-        typer.Option(help="What separates the cells of CSV. Default: a comma; in .tsv a tab."),
-    ] = None,
+    delimiter: Delimiter = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the file if it exists.")
     ] = False,
@@ -124,15 +120,12 @@ def _whole(path: Path, *, overwrite: bool) -> Generator[IO[bytes]]:
     beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
         with beside.open("xb") as file:
-            if packing == "zstd":
+            if packing is None:
+                yield file
+            else:
                 own = os.fdopen(os.dup(file.fileno()), "wb")  # Arrow closes what it writes to
                 with pa.CompressedOutputStream(pa.PythonFile(own, "w"), packing) as packed:
                     yield packed  # type: ignore[misc]
-            elif packing is not None:
-                with gzip.GzipFile(path.stem, "wb", fileobj=file, mtime=0) as packed:
-                    yield packed  # type: ignore[misc]
-            else:
-                yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(beside, path)  # noqa: PTH105 - the call whose promise is meant
@@ -175,11 +168,11 @@ def _cell_type(kind: pa.DataType) -> pa.DataType:
     """Return the type as which values go into CSV: a text, where CSV has no form for them."""
     import pyarrow as pa
 
+    from siltstone.text.spelled import is_binary
+
     types = pa.types
-    is_bytes = types.is_binary(kind) or types.is_large_binary(kind)
-    is_text = is_bytes or types.is_fixed_size_binary(kind) or types.is_nested(kind)
-    is_text = is_text or types.is_duration(kind) or isinstance(kind, pa.BaseExtensionType)
-    return pa.string() if is_text else kind
+    is_text = is_binary(kind) or types.is_nested(kind) or types.is_duration(kind)
+    return pa.string() if is_text or isinstance(kind, pa.BaseExtensionType) else kind
 
 
 def _cells(column: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -199,24 +192,11 @@ def _ndjson(sink: IO[bytes], schema: pa.Schema, batches: _Counted, _: str) -> No
 def _parquet(sink: IO[bytes], schema: pa.Schema, batches: _Counted, _: str) -> None:
     import pyarrow.parquet as pq
 
+    from siltstone.cli.imports.importing import chunked
+
     with pq.ParquetWriter(sink, schema) as writer:
-        for table in _groups(schema, batches):
-            writer.write_table(table, row_group_size=GROUP_ROWS)
-
-
-def _groups(schema: pa.Schema, batches: _Counted) -> Iterator[pa.Table]:
-    """Yield batches together: each becomes a row group, and small ones are slow to read."""
-    import pyarrow as pa
-
-    held: list[pa.RecordBatch] = []
-    for batch in batches:
-        held.append(batch)
-        rows = sum(each.num_rows for each in held)
-        if rows >= GROUP_ROWS or sum(each.nbytes for each in held) >= GROUP_BYTES_MAX:
-            yield pa.Table.from_batches(held, schema)
-            held = []
-    if held:
-        yield pa.Table.from_batches(held, schema)
+        for rows in chunked(iter(batches), GROUP_BYTES_MAX):  # small row groups are slow to read
+            writer.write_table(cast("pa.Table", rows), row_group_size=GROUP_ROWS)
 
 
 def _arrow(sink: IO[bytes], schema: pa.Schema, batches: _Counted, _: str) -> None:

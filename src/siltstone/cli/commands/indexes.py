@@ -7,11 +7,10 @@ from typing import Annotated, cast
 import typer
 
 from siltstone.choices import IndexKind, IndexOptions
-from siltstone.cli.arguments import Db, DryRun, Table, Yes, add_command, form_of
-from siltstone.cli.exits import NotFoundError, UsageError
-from siltstone.cli.output import Form, emit, emit_record
-from siltstone.cli.sessions import confirm, is_remote, path_of, reading, writing
-from siltstone.errors import no_such
+from siltstone.cli.arguments import Consent, Db, Table, add_command, form_of
+from siltstone.cli.exits import UsageError, named
+from siltstone.cli.output import Form, emit
+from siltstone.cli.sessions import agreed, is_remote, path_of, reading, writing
 
 app = typer.Typer(
     name="index",
@@ -77,23 +76,19 @@ def drop(
     table: Table,
     name: Annotated[str, typer.Argument(metavar="INDEX", show_default=False)],
     db: Db,
-    yes: Yes = False,
-    dry_run: DryRun = False,
+    *,
+    consent: Consent,
 ) -> None:
     """Drop an index. The rows stay."""
     from siltstone.admin import drop_index_in
 
     with reading(db) as store:
-        known = store[table].indexes()
-    found = [index for index in known if index.name == name]
-    if not found:
-        names = [index.name for index in known]
-        raise NotFoundError(f"{table!r} has {no_such('index', name, names)}")
-    if dry_run:
-        record = {"table": table, "index": name, "bytes": found[0].nbytes}
-        emit_record(record, form_of())
+        known = {index.name: index for index in store[table].indexes()}
+        found = named("index", name, known, f"{table!r} has")
+    would = {"table": table, "index": name, "bytes": found.nbytes}
+    question = f"Drop the index {name!r} of {table!r} ({found.nbytes} bytes)?"
+    if not agreed(question, would, form_of(), consent):
         return
-    confirm(f"Drop the index {name!r} of {table!r} ({found[0].nbytes} bytes)?", yes=yes)
     if not is_remote(db):
         drop_index_in(path_of(db, "index drop"), table, name)
         return

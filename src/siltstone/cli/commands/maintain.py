@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from siltstone.cli.arguments import Attempts, Db, DryRun, Quiet, Yes
+from siltstone.cli.arguments import Attempts, Consent, Db, Quiet
 from siltstone.cli.exits import Exit, UsageError
 from siltstone.cli.output import Form, emit, emit_facts, emit_record
 from siltstone.cli.progress import progress_bar
@@ -28,6 +27,8 @@ if TYPE_CHECKING:
 
 _SILENT = (UnavailableError, BusyError)
 """What an owner raises that does not answer: then a reader does."""
+_COUNTS = ("files_before", "files_after", "rows", "segments", "indexed_rows")
+"""What an optimize says of its tables."""
 
 
 def checkpoint(db: Db, *, form: Form) -> None:
@@ -106,10 +107,8 @@ def optimize(
     if isinstance(done, Deferred):
         _report_deferred(done)
         return
-    facts = {"tables": ",".join(done.tables), "files_before": done.files_before}
-    facts |= {"files_after": done.files_after, "rows": done.rows}
-    facts |= {"segments": done.segments, "indexed_rows": done.indexed_rows}
-    emit_record(facts, form, quiet=quiet)
+    counts = {name: getattr(done, name) for name in _COUNTS}
+    emit_record({"tables": ",".join(done.tables), **counts}, form, quiet=quiet)
 
 
 def _optimize_histories(path: str, table: str | None, *, quiet: bool) -> Optimized | Deferred:
@@ -123,8 +122,7 @@ def _optimize_histories(path: str, table: str | None, *, quiet: bool) -> Optimiz
     if late:
         return late[0]
     found = [each for each in done if isinstance(each, Optimized)]
-    numbers = ("files_before", "files_after", "rows", "segments", "indexed_rows")
-    sums = {name: sum(getattr(each, name) for each in found) for name in numbers}
+    sums = {name: sum(getattr(each, name) for each in found) for name in _COUNTS}
     return Optimized(tables=tuple(name for each in found for name in each.tables), **sums)
 
 
@@ -182,19 +180,18 @@ def _moment(time_us: int) -> str:
     return dt.datetime.fromtimestamp(time_us // 1_000_000, dt.UTC).isoformat()
 
 
-def vacuum(db: Db, yes: Yes = False, dry_run: DryRun = False, *, form: Form) -> None:
+def vacuum(db: Db, *, consent: Consent, form: Form) -> None:
     """Delete the files that nothing needs any more.
 
     A retained past, a tag, a reader or a transaction needs its files. Works with or without an
     owner.
     """
     from siltstone.admin import Deferred
-    from siltstone.errors import BusyError
 
     found = _vacuumed(db, dry_run=True)
-    if not dry_run and found.files:
-        confirm(f"Delete {len(found.files)} files ({found.nbytes} bytes)?", yes=yes)
-    if not dry_run:
+    if not consent.dry_run and found.files:
+        confirm(f"Delete {len(found.files)} files ({found.nbytes} bytes)?", yes=consent.yes)
+    if not consent.dry_run:
         try:
             found = _vacuumed(db, dry_run=False)
         except BusyError as busy:  # late, not wrong: what it deleted was garbage
@@ -254,36 +251,20 @@ def status(
     form: Form,
 ) -> None:
     """Show the state of the store: seqs, log, memory, tables, jobs. The owner answers if it can."""
-    looks = iter(range((count or sys.maxsize) if watch else 1))
-    is_next = next(looks, None) is not None
-    by_reader = False
-    while is_next:
+    left, by_reader = (count or sys.maxsize) if watch else 1, False
+    while left:
+        is_first = True
         try:
             with asking(db, by_reader=by_reader) as (store, who):
-                is_next = _watch(store, who, looks, interval, form, is_page=watch)
-        except _SILENT:
-            if by_reader or is_remote(db):
+                while left:
+                    _show(_counted(store), who, form, is_page=watch)
+                    is_first, left = False, left - 1
+                    if left:
+                        time.sleep(interval)
+        except _SILENT:  # at first a reader answers then; later who answered may have gone: again
+            if is_first and (by_reader or is_remote(db)):
                 raise
-            by_reader = True
-
-
-def _watch(
-    store: Store, who: str, looks: Iterator[int], interval: float, form: Form, *, is_page: bool
-) -> bool:
-    """Show the store until all looks are done; True: who answered has gone, ask again."""
-    is_first = True
-    while True:
-        try:
-            found = _counted(store)
-        except _SILENT:
-            if is_first:
-                raise
-            return True
-        _show(found, who, form, is_page=is_page)
-        if next(looks, None) is None:
-            return False
-        time.sleep(interval)
-        is_first = False
+            by_reader = by_reader or is_first
 
 
 def _counted(store: Store) -> Status:

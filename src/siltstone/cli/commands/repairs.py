@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from siltstone.cli.arguments import Db, DryRun, LocalDb, Quiet, Yes
+from siltstone.cli.arguments import Consent, Db, LocalDb, Quiet
 from siltstone.cli.exits import Exit
 from siltstone.cli.output import Form, emit, emit_record
 from siltstone.cli.progress import progress_bar
@@ -24,25 +24,24 @@ def repair(
         ),
     ] = None,
     deep: Annotated[bool, typer.Option("--deep", help="Read every byte and every row.")] = False,
-    yes: Yes = False,
-    dry_run: DryRun = False,
     *,
+    consent: Consent,
     form: Form,
     quiet: Quiet = False,
 ) -> None:
     """Repair provable damage and move damaged files aside. Exit code 5 if damage is left."""
     path = path_of(db, "repair")
     if import_external is not None:
-        _import_external(db, import_external, form, yes=yes, dry_run=dry_run)
+        _import_external(db, import_external, form, consent)
         return
     from siltstone.admin import repair as run
 
     with progress_bar("repair", quiet=quiet) as told:
         found = run(path, deep=deep, on_progress=told)
-    if found.steps and not dry_run:
-        for step in found.steps if not yes else ():
+    if found.steps and not consent.dry_run:
+        for step in found.steps if not consent.yes else ():
             note(str(step))
-        confirm(f"Carry out {len(found.steps)} repairs?", yes=yes)
+        confirm(f"Carry out {len(found.steps)} repairs?", yes=consent.yes)
         with progress_bar("repair", quiet=quiet) as told:
             found = run(path, dry_run=False, deep=deep, on_progress=told)
     if form is Form.JSON:
@@ -57,13 +56,13 @@ def repair(
         raise typer.Exit(Exit.CORRUPTED)
 
 
-def _import_external(db: Db, table: str, form: Form, *, yes: bool, dry_run: bool) -> None:
+def _import_external(db: Db, table: str, form: Form, consent: Consent) -> None:
     with writing(db) as store:
         found = store.import_external(table)
-        if found.rows and not dry_run:
-            if not yes:
+        if found.rows and not consent.dry_run:
+            if not consent.yes:
                 note(str(found))
-            confirm(f"Commit {found.rows} rows to {table}?", yes=yes)
+            confirm(f"Commit {found.rows} rows to {table}?", yes=consent.yes)
             found = store.import_external(table, dry_run=False)
     if form is Form.JSON:
         emit_record(found.to_dict(), form)

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from siltstone.choices import Missing
-from siltstone.cli.arguments import AsOf, CsvForm, Db, DryRun, Quiet, Table, Yes
+from siltstone.cli.arguments import AsOf, Consent, CsvForm, Db, Quiet, Table
 from siltstone.cli.exits import NotFoundError, UsageError
 from siltstone.cli.output import Form, emit_arrow, emit_record, rows_of
-from siltstone.cli.sessions import at_moment, confirm, reading, writing
+from siltstone.cli.sessions import agreed, at_moment, reading, writing
 from siltstone.errors import SchemaMismatchError
 
 if TYPE_CHECKING:
@@ -60,11 +60,11 @@ def upsert(
 ) -> None:
     """Insert or replace the rows of a file in one transaction."""
 
-    def verb(found: Any) -> Callable[[object], Receipt]:
-        return lambda rows: found.upsert(rows, missing)
+    def upserted(found: Any, rows: Any) -> Receipt:
+        return found.upsert(rows, missing)
 
     try:
-        _write(db, table, file, csv, verb, form, quiet=quiet, tells_missing=True)
+        _write(db, table, file, csv, upserted, form, quiet=quiet, tells_missing=True)
     except SchemaMismatchError as error:
         in_options = re.sub(r'missing="(\w+)"', r"--missing \1", str(error))
         raise SchemaMismatchError(in_options) from error
@@ -75,10 +75,10 @@ def insert(
 ) -> None:
     """Insert the rows of a file in one transaction. If a key exists already, insert none."""
 
-    def verb(found: Any) -> Callable[[object], Receipt]:
-        return found.insert if found.primary_key else found.append
+    def inserted(found: Any, rows: Any) -> Receipt:
+        return found.insert(rows) if found.primary_key else found.append(rows)
 
-    _write(db, table, file, csv, verb, form, quiet=quiet)
+    _write(db, table, file, csv, inserted, form, quiet=quiet)
 
 
 def _write(
@@ -86,7 +86,7 @@ def _write(
     name: str,
     file: Path,
     csv: CsvForm,
-    verb: Callable[[Any], Callable[[object], Receipt]],
+    verb: Callable[[Any, Any], Receipt],
     form: Form,
     *,
     quiet: bool,
@@ -97,7 +97,7 @@ def _write(
     with writing(db) as store:
         table = store[name]
         rows = input_rows(file, table.schema, csv, tells_missing=tells_missing)
-        receipt = verb(table)(rows)
+        receipt = verb(table, rows)
     _emit_receipt(receipt, form, quiet=quiet)
 
 
@@ -151,22 +151,19 @@ def _key_of(table: ReadableTable, texts: Sequence[str]) -> pa.Table:
 
 def _living(table: ReadableTable, texts: Sequence[str]) -> pa.Table:
     """Return the key that the arguments spell; a row has it."""
-    try:
-        wanted = _key_of(table, texts)
-    except UsageError:
-        _refuse_filter(table, texts)
-        raise
-    if not _rows_at(table, wanted).num_rows:
-        _refuse_filter(table, texts)
-        raise NotFoundError(f"{table.name} has no row with the key {' '.join(texts)!r}")
-    return wanted
-
-
-def _refuse_filter(table: ReadableTable, texts: Sequence[str]) -> None:
     from siltstone.api.filters import compares_columns
 
-    if compares_columns(" ".join(texts), table.schema):
-        raise UsageError(f"no row has the key {' '.join(texts)!r}; a filter is given by --filter")
+    given = " ".join(texts)
+    try:
+        wanted = _key_of(table, texts)
+        if _rows_at(table, wanted).num_rows:
+            return wanted
+        raise NotFoundError(f"{table.name} has no row with the key {given!r}")
+    except (UsageError, NotFoundError):
+        if compares_columns(given, table.schema):
+            why = f"no row has the key {given!r}; a filter is given by --filter"
+            raise UsageError(why) from None
+        raise
 
 
 def _rows_at(table: ReadableTable, key: pa.Table) -> pa.Table:
@@ -225,8 +222,7 @@ def delete(
     *,
     db: Db,
     where: Filter = None,
-    yes: Yes = False,
-    dry_run: DryRun = False,
+    consent: Consent,
     form: Form,
     quiet: Quiet = False,
 ) -> None:
@@ -237,10 +233,9 @@ def delete(
         found = store[table]
         wanted = _living(found, key) if key else None
         rows = found.count(where) if wanted is None else 1
-    if dry_run:
-        emit_record({"table": table, "rows": rows}, form)
+    would = {"table": table, "rows": rows}
+    if not agreed(f"Delete {rows} rows of {table!r}?", would, form, consent):
         return
-    confirm(f"Delete {rows} rows of {table!r}?", yes=yes)
     with writing(db) as store:
         found = store[table]
         receipt = found.delete_where(where or "") if wanted is None else found.delete(wanted)

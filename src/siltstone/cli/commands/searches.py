@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -26,88 +27,77 @@ Query = Annotated[
 ]
 
 
-def search(
-    table: Table,
-    query: Query,
-    db: Db,
-    k: Annotated[int, typer.Option("--k", "-k", help="How many rows, for each vector.")] = 10,
+@dataclass(frozen=True, slots=True)
+class SearchForm:
+    """What is searched, and how: the arguments of `Table.search`, under their names."""
+
+    k: Annotated[int, typer.Option("--k", "-k", help="How many rows, for each vector.")] = 10
     column: Annotated[
         str | None, typer.Option(help="The column to search; needed if there are several.")
-    ] = None,
+    ] = None
     operator: Annotated[
         str | None, typer.Option(help="For words: or (any of them; the default), and (all).")
-    ] = None,
-    phrase: Annotated[bool, typer.Option("--phrase", help="The words follow each other.")] = False,
+    ] = None
+    phrase: Annotated[bool, typer.Option("--phrase", help="The words follow each other.")] = False
     fuzzy: Annotated[
         int | None, typer.Option(help="Letters of a word that may be more, less or changed: 0-2.")
-    ] = None,
+    ] = None
     boost: Annotated[
         str | None,
         typer.Option(
             help="Scores are multiplied by it; or JSON: the weights of columns to search."
         ),
-    ] = None,
-    near: Annotated[
+    ] = None
+    vector: Annotated[
         str | None,
         typer.Option("--vector", help="With words: a vector, as JSON; both rankings are combined."),
-    ] = None,
+    ] = None
     vector_column: Annotated[
         str | None, typer.Option(help="With words: the column of vectors.")
-    ] = None,
+    ] = None
     fusion: Annotated[
         str | None,
         typer.Option(help="For both: rrf (the default), or JSON: the weights of words and vector."),
-    ] = None,
+    ] = None
     metric: Annotated[
         str | None,
         typer.Option(help="l2 (the default), cosine or dot; for uint8 vectors: hamming."),
-    ] = None,
-    where: Filter = None,
-    columns: Columns = None,
+    ] = None
+    filter: Filter = None
+    columns: Columns = None
     lower_bound: Annotated[
         float | None, typer.Option(help="Only rows at this distance or farther.")
-    ] = None,
-    upper_bound: Annotated[float | None, typer.Option(help="Only rows nearer than this.")] = None,
+    ] = None
+    upper_bound: Annotated[float | None, typer.Option(help="Only rows nearer than this.")] = None
     nprobes: Annotated[
         int | None, typer.Option(help="How many partitions of an index to search.")
-    ] = None,
+    ] = None
     refine: Annotated[
         int | None, typer.Option(help="Exact distances for this many times k rows of the index.")
-    ] = None,
+    ] = None
     exact: Annotated[
         bool,
         typer.Option("--exact", help="Use no index; for words: score by the rows that are read."),
-    ] = False,
-    *,
-    as_of: AsOf,
-    form: Form,
-) -> None:
+    ] = False
+
+    def arguments(self) -> dict[str, Any]:
+        """Return them for `Table.search`; which choices there are the store says."""
+        found = asdict(self)
+        bounds = found.pop("lower_bound"), found.pop("upper_bound")
+        for name in ("boost", "vector", "fusion"):
+            found[name] = None if found[name] is None else _spelled(found[name])
+        distance_range = None if bounds == (None, None) else bounds
+        return {**found, "columns": names_of(self.columns), "distance_range": distance_range}
+
+
+def search(table: Table, query: Query, db: Db, *, how: SearchForm, as_of: AsOf, form: Form) -> None:
     """Print the rows with the nearest vectors, or the best words.
 
     The column _distance says how near a vector is, _score how well the words fit.
     """
     asked = _query_of(query)
-    chosen: Any = {"metric": metric, "operator": operator}  # the store says which there are
-    bounds = None if lower_bound is None and upper_bound is None else (lower_bound, upper_bound)
     with at_moment(db, as_of) as snapshot:
-        found = snapshot[table].search(
-            asked,
-            k,
-            column=column,
-            filter=where,
-            columns=names_of(columns),
-            distance_range=bounds,
-            nprobes=nprobes,
-            refine=refine,
-            exact=exact,
-            phrase=phrase,
-            fuzzy=fuzzy,
-            boost=None if boost is None else _spelled(boost),
-            vector=None if near is None else _spelled(near),
-            vector_column=vector_column,
-            fusion=None if fusion is None else _spelled(fusion),
-            **chosen,
-        )
+        found = snapshot[table].search(asked, **how.arguments())
     emit_arrow(found.to_arrow().to_reader(), form)
 
 

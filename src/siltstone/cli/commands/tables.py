@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from siltstone.cli.arguments import MOMENT, AsOf, Db, DryRun, NewDb, Quiet, Table, Yes, moment_of
+from siltstone.cli.arguments import MOMENT, AsOf, Consent, Db, NewDb, Quiet, Table, moment_of
 from siltstone.cli.exits import UsageError
 from siltstone.cli.listings import COLUMN_FACTS, TABLE_FACTS, columns_in, tables_of
 from siltstone.cli.output import Form, cell, emit, emit_facts, emit_record, rows_of
-from siltstone.cli.sessions import at_moment, confirm, is_remote, note, past, reading, writing
+from siltstone.cli.sessions import agreed, at_moment, is_remote, note, past, reading, writing
 from siltstone.errors import ConflictError, RequestError
 
 if TYPE_CHECKING:
@@ -75,38 +75,27 @@ def rename(
     emit_record({"table": new_name, "seq": receipt.seq}, form, quiet=quiet)
 
 
-def drop(
-    table: Table,
-    db: Db,
-    yes: Yes = False,
-    dry_run: DryRun = False,
-    *,
-    form: Form,
-    quiet: Quiet = False,
-) -> None:
+def drop(table: Table, db: Db, *, consent: Consent, form: Form, quiet: Quiet = False) -> None:
     """Drop a table. Its past stays readable until vacuum deletes it."""
-    if not _is_confirmed(db, table, "Drop", form, yes=yes, dry_run=dry_run):
-        return
-    with writing(db) as store:
-        receipt = store.drop_table(table)
-    emit_record({"table": table, "seq": receipt.seq}, form, quiet=quiet)
+    if _is_agreed(db, table, "Drop", form, consent):
+        with writing(db) as store:
+            receipt = store.drop_table(table)
+        emit_record({"table": table, "seq": receipt.seq}, form, quiet=quiet)
 
 
-def truncate(
-    table: Table,
-    db: Db,
-    yes: Yes = False,
-    dry_run: DryRun = False,
-    *,
-    form: Form,
-    quiet: Quiet = False,
-) -> None:
+def truncate(table: Table, db: Db, *, consent: Consent, form: Form, quiet: Quiet = False) -> None:
     """Delete all rows of a table. Its past stays readable until vacuum deletes it."""
-    if not _is_confirmed(db, table, "Truncate", form, yes=yes, dry_run=dry_run):
-        return
-    with writing(db) as store:
-        receipt = store[table].truncate()
-    emit_record({"table": table, "seq": receipt.seq}, form, quiet=quiet)
+    if _is_agreed(db, table, "Truncate", form, consent):
+        with writing(db) as store:
+            receipt = store[table].truncate()
+        emit_record({"table": table, "seq": receipt.seq}, form, quiet=quiet)
+
+
+def _is_agreed(db: Db, table: str, verb: str, form: Form, consent: Consent) -> bool:
+    with reading(db) as store:
+        rows = store[table].count()
+    question = f"{verb} the table {table!r} with {rows} rows?"
+    return agreed(question, {"table": table, "rows": rows}, form, consent)
 
 
 def undo(
@@ -120,9 +109,8 @@ def undo(
     force: Annotated[
         bool, typer.Option("--force", help="Also undo what others wrote since.")
     ] = False,
-    yes: Yes = False,
-    dry_run: DryRun = False,
     *,
+    consent: Consent,
     form: Form,
     quiet: Quiet = False,
 ) -> None:
@@ -139,10 +127,9 @@ def undo(
             if force and until is None:
                 moments["until"], force = store.seq, False  # not what comes while the user reads
             rows = _would_put_back(store, table, moments, force=force)
-            if dry_run:
-                emit_record({"table": table, "rows": rows}, form)
+            question = f"Put back {rows} rows of the table {table!r}?"
+            if not agreed(question, {"table": table, "rows": rows}, form, consent):
                 return
-            confirm(f"Put back {rows} rows of the table {table!r}?", yes=yes)
             receipt = store.put_back(table, **moments, force=force)
     except ConflictError as error:
         raise _in_options(error) from error
@@ -174,14 +161,3 @@ def _in_options(error: ConflictError) -> ConflictError:
     """Return an error in the words of the command line."""
     text = re.sub(r"until=( ?)", r"--until ", str(error)).replace("force=True", "--force")
     return ConflictError(error.table, error.key, error.read_seq, error.written_seq, explained=text)
-
-
-def _is_confirmed(db: Db, table: str, verb: str, form: Form, *, yes: bool, dry_run: bool) -> bool:
-    """Say whether to go on: the user agreed, and did not only want to look."""
-    with reading(db) as store:
-        rows = store[table].count()
-    if dry_run:
-        emit_record({"table": table, "rows": rows}, form)
-        return False
-    confirm(f"{verb} the table {table!r} with {rows} rows?", yes=yes)
-    return True

@@ -6,11 +6,10 @@ from typing import Annotated
 
 import typer
 
-from siltstone.cli.arguments import AsOf, At, Db, DryRun, Seq, Yes, add_command, form_of
-from siltstone.cli.exits import NotFoundError
+from siltstone.cli.arguments import AsOf, At, Consent, Db, Seq, add_command, form_of
+from siltstone.cli.exits import named
 from siltstone.cli.output import Form, emit, emit_record
-from siltstone.cli.sessions import confirm, past, reading, writing
-from siltstone.errors import no_such
+from siltstone.cli.sessions import agreed, past, reading, writing
 
 app = typer.Typer(
     name="tag", help="Tag sequence numbers, so that they stay readable.", no_args_is_help=True
@@ -34,19 +33,14 @@ def add(name: Name, db: Db, at: At = None, seq: Seq = None, *, form: Form) -> No
     emit_record({"tag": name, "seq": tagged}, form)
 
 
-def rm(name: Name, db: Db, yes: Yes = False, dry_run: DryRun = False) -> None:
+def rm(name: Name, db: Db, *, consent: Consent) -> None:
     """Remove a tag. Vacuum may then delete the past that only this tag kept."""
     with reading(db) as store:
-        known = store.tags()
-    seq = known.get(name)
-    if seq is None:
-        raise NotFoundError(f"there is {no_such('tag', name, sorted(known))}")
-    if dry_run:
-        emit_record({"tag": name, "seq": seq}, form_of())
-        return
-    confirm(f"Remove the tag {name!r} of seq {seq}?", yes=yes)
-    with writing(db) as store:
-        store.untag(name)
+        seq = named("tag", name, store.tags())
+    question = f"Remove the tag {name!r} of seq {seq}?"
+    if agreed(question, {"tag": name, "seq": seq}, form_of(), consent):
+        with writing(db) as store:
+            store.untag(name)
 
 
 for command in (ls, add, rm):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -63,34 +63,21 @@ def demo(
 ) -> None:
     """Replay the flights of 2013 as transactions. Check every snapshot; kill it; ask it."""
     _require_possible(spark=spark, mirror=mirror, kills=kills, scale=scale)
+    how: dict[str, Any] = {"seconds": seconds, "threads": threads, "keep": keep}
+    how["form"] = form_of(ndjson=ndjson)
     if spark:
         sys.path.insert(0, str(SOURCE))
         from examples.tpch.run import run as run_on_spark
 
-        run_on_spark(
-            scale=SCALE if scale is None else scale,
-            seconds=seconds,
-            threads=threads,
-            restarts=kills,
-            keep=keep,
-            form=form_of(ndjson=ndjson),
-        )
-        return
-    if mirror:
+        run_on_spark(scale=SCALE if scale is None else scale, restarts=kills, **how)
+    elif mirror:
         from siltstone.cli.demo import bucket_server, lost_machine
 
-        lost_machine.run(
-            bucket_server.serving(),
-            seconds=seconds,
-            threads=threads,
-            losses=kills,
-            keep=keep,
-            form=form_of(ndjson=ndjson),
-        )
-        return
-    from siltstone.cli.demo.run import run
+        lost_machine.run(bucket_server.serving(), losses=kills, **how)
+    else:
+        from siltstone.cli.demo.run import run
 
-    run(seconds=seconds, threads=threads, kills=kills, keep=keep, form=form_of(ndjson=ndjson))
+        run(kills=kills, **how)
 
 
 def _require_possible(*, spark: bool, mirror: bool, kills: int, scale: float | None) -> None:

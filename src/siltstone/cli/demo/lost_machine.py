@@ -38,21 +38,6 @@ PAST_CHECKS = 5
 Rows = dict[str, pa.Table]
 
 
-@dataclass(frozen=True, slots=True)
-class Mirror:
-    """The mirror of a store."""
-
-    url: str
-    is_trusted: bool = False
-    """The server is none that siltstone knows; see `admin.mirror_store`."""
-
-    def copy(self, path: Path, *, adopt: bool = False) -> admin.Mirrored:
-        """Have all that is flushed in the bucket."""
-        return admin.mirror_store(
-            path, self.url, adopt=adopt, trust_conditional_puts=self.is_trusted
-        )
-
-
 @dataclass
 class LostMachine:
     """One machine that is lost: what it had acknowledged, and what came back.
@@ -103,130 +88,130 @@ def run(
         flights = data.flights()
         with server as running:
             note(f"{running.name} serves a bucket, for this run alone")
-            mirror = Mirror(running.url, is_trusted)
-            loaded = load(path, mirror)
+            demo = MirrorDemo(path, running.url, threads, flights, findings, is_trusted)
+            loaded = demo.load()
             start, all_lost = 0, list[LostMachine]()
             for number in range(1, losses + 1):
                 note(f"machine {number} of {losses}")
-                lost = LostMachine()
-                work(path, mirror, start, threads, seconds / losses, lost, findings)
-                come_back(path, mirror, start, threads, lost, flights, findings)
+                lost = demo.work(start, seconds / losses)
+                demo.come_back(start, lost)
                 start = max(lost.acknowledged, default=start) + threads
                 all_lost.append(lost)
             print_losses(all_lost, form)
-            look_again(path, mirror, all_lost, findings, form)
+            demo.look_again(all_lost, form)
             report.print_summary(_facts(running, loaded, all_lost), findings, form)
 
 
-def load(path: Path, mirror: Mirror) -> dict[str, int]:
-    """Make the store and its first copy; return the rows of each table that is loaded."""
-    with connect(path) as store:
-        loaded = model.prepare(store)
-        store.checkpoint()
-        first = mirror.copy(path)
-    note(f"the mirror {mirror.url} has seq {first.seq}: {first.files} files, {_mb(first.nbytes)}")
-    return loaded
+@dataclass(frozen=True, slots=True)
+class MirrorDemo:
+    """The steps of the demo: the store at `path`, its mirror at `url`, `threads` that write."""
 
+    path: Path
+    url: str
+    threads: int
+    flights: pa.Table
+    findings: Findings
+    is_trusted: bool
+    """The server is none that siltstone knows; see `admin.mirror_store`."""
 
-def work(
-    path: Path,
-    mirror: Mirror,
-    start: int,
-    threads: int,
-    seconds: float,
-    lost: LostMachine,
-    findings: Findings,
-) -> None:
-    """Have an owner write, read at the URL meanwhile; then kill it and delete its directory."""
-    note(f"{threads} threads land flights for {seconds:.0f} seconds, each commit shipped")
-    with (
-        Writer(path, start, threads, url=mirror.url) as writer,
-        connect(mirror.url, read_only=True) as reader,
-        progress_bar("shipping") as told,
-    ):
-        writer.enough.wait(WAIT_S)
-        began, first_seq = time.perf_counter(), reader.seq
-        while (passed := time.perf_counter() - began) < seconds or (
-            lost.newest_seen <= first_seq and passed < WAIT_S
+    def load(self) -> dict[str, int]:
+        """Make the store and its first copy; return the rows of each table that is loaded."""
+        with connect(self.path) as store:
+            loaded = model.prepare(store)
+            store.checkpoint()
+            first = self._copy()
+        note(f"the mirror {self.url} has seq {first.seq}: {first.files} files, {_mb(first.nbytes)}")
+        return loaded
+
+    def _copy(self, *, adopt: bool = False) -> admin.Mirrored:
+        """Have all that is flushed in the bucket."""
+        return admin.mirror_store(
+            self.path, self.url, adopt=adopt, trust_conditional_puts=self.is_trusted
+        )
+
+    def work(self, start: int, seconds: float) -> LostMachine:
+        """Have an owner write, read at the URL meanwhile; then kill it and delete its directory."""
+        note(f"{self.threads} threads land flights for {seconds:.0f} seconds, each commit shipped")
+        lost = LostMachine()
+        with (
+            Writer(self.path, start, self.threads, url=self.url) as writer,
+            connect(self.url, read_only=True) as reader,
+            progress_bar("shipping") as told,
         ):
-            told(f"{len(writer.acknowledged):,} landings", int(passed), int(seconds))
-            _look(reader, first_seq, lost, findings)
-            time.sleep(LOOK_S)
-        lost.acknowledged = killed(writer, findings)
-        lost.latencies_s = writer.latencies_s
-        lost.seconds = time.perf_counter() - began
-    files = [each for each in path.rglob("*") if each.is_file()]
-    lost.files, lost.nbytes = len(files), sum(each.stat().st_size for each in files)
-    note(
-        f"the owner is killed after {len(lost.acknowledged):,} landings; its directory is deleted:"
-        f" {lost.files} files, {_mb(lost.nbytes)}"
-    )
-    shutil.rmtree(path)
+            writer.enough.wait(WAIT_S)
+            began, first_seq = time.perf_counter(), reader.seq
+            while (passed := time.perf_counter() - began) < seconds or (
+                lost.newest_seen <= first_seq and passed < WAIT_S
+            ):
+                told(f"{len(writer.acknowledged):,} landings", int(passed), int(seconds))
+                self._look(reader, first_seq, lost)
+                time.sleep(LOOK_S)
+            lost.acknowledged = killed(writer, self.findings)
+            lost.latencies_s = writer.latencies_s
+            lost.seconds = time.perf_counter() - began
+        files = [each for each in self.path.rglob("*") if each.is_file()]
+        lost.files, lost.nbytes = len(files), sum(each.stat().st_size for each in files)
+        note(
+            f"the owner is killed after {len(lost.acknowledged):,} landings; its directory is"
+            f" deleted: {lost.files} files, {_mb(lost.nbytes)}"
+        )
+        shutil.rmtree(self.path)
+        return lost
 
+    def _look(self, reader: Store, first_seq: int, lost: LostMachine) -> None:
+        """Check the newest snapshot at the URL and one of the past; keep what some of them had."""
+        with reader.snapshot() as now:
+            self.findings.note("at the URL, now", violations(now))
+            lost.newest_seen = now.seq
+            past = int(np.random.default_rng(now.seq).integers(first_seq, now.seq, endpoint=True))
+            if len(lost.seen) < SEEN_MAX:
+                lost.seen[now.seq] = rows_of(now)
+        with reader.snapshot(seq=past) as snapshot:
+            self.findings.note("at the URL, past", violations(snapshot))
 
-def _look(reader: Store, first_seq: int, lost: LostMachine, findings: Findings) -> None:
-    """Check the newest snapshot at the URL and one of the past; keep what some of them had."""
-    with reader.snapshot() as now:
-        findings.note("at the URL, now", violations(now))
-        lost.newest_seen = now.seq
-        past_seq = int(np.random.default_rng(now.seq).integers(first_seq, now.seq, endpoint=True))
-        if len(lost.seen) < SEEN_MAX:
-            lost.seen[now.seq] = rows_of(now)
-    with reader.snapshot(seq=past_seq) as past:
-        findings.note("at the URL, past", violations(past))
+    def come_back(self, start: int, lost: LostMachine) -> None:
+        """Restore the store, compare it with all that is known of it, and go on with the mirror."""
+        note(f"restoring {self.url}")
+        began = time.perf_counter()
+        made = admin.restore(self.url, self.path)
+        lost.restored_seq, lost.restored_bytes = made.seq, made.nbytes
+        with connect(self.path, background=False) as store:
+            lost.restore_s = time.perf_counter() - began
+            note(f"it is open at seq {store.seq} after {lost.restore_s:.1f} s; comparing")
+            left = survived(store, start, lost.acknowledged, self.threads)
+            self.findings.note("nothing shipped is lost", left)
+            self._compare(store, lost)
+            found = store.verify(deep=True)
+            self.findings.note("every byte is sound", [] if found.is_sound else [str(found)])
+            store.checkpoint()
+            self._copy(adopt=True)
 
+    def _compare(self, store: Store, lost: LostMachine) -> None:
+        note_of = self.findings.note
+        seqs = sorted(lost.acknowledged.values())[:: max(1, len(lost.acknowledged) // PAST_CHECKS)]
+        for seq in [store.seq, *seqs]:
+            with store.snapshot(seq=seq) as snapshot:
+                note_of("restored totals are the sums", violations(snapshot))
+        for seq, rows in lost.seen.items():
+            with store.snapshot(seq=seq) as snapshot:
+                note_of("restored is what the URL had", differences(rows, rows_of(snapshot)))
+            lost.compared_rows += sum(len(each) for each in rows.values())
+        landed = store["flights"].to_arrow()
+        note_of("landings are those of 2013", model.invented(landed, self.flights))
+        lost.compared_rows += len(landed)
 
-def come_back(
-    path: Path,
-    mirror: Mirror,
-    start: int,
-    threads: int,
-    lost: LostMachine,
-    flights: pa.Table,
-    findings: Findings,
-) -> None:
-    """Restore the store, compare it with all that is known of it, and go on with the mirror."""
-    note(f"restoring {mirror.url}")
-    began = time.perf_counter()
-    made = admin.restore(mirror.url, path)
-    lost.restored_seq, lost.restored_bytes = made.seq, made.nbytes
-    with connect(path, background=False) as store:
-        lost.restore_s = time.perf_counter() - began
-        note(f"it is open at seq {store.seq} after {lost.restore_s:.1f} s; comparing")
-        findings.note("nothing shipped is lost", survived(store, start, lost.acknowledged, threads))
-        _compare(store, lost, flights, findings)
-        found = store.verify(deep=True)
-        findings.note("every byte is sound", [] if found.is_sound else [str(found)])
-        store.checkpoint()
-        mirror.copy(path, adopt=True)
-
-
-def _compare(store: Store, lost: LostMachine, flights: pa.Table, findings: Findings) -> None:
-    seqs = sorted(lost.acknowledged.values())[:: max(1, len(lost.acknowledged) // PAST_CHECKS)]
-    for seq in [store.seq, *seqs]:
-        with store.snapshot(seq=seq) as snapshot:
-            findings.note("restored totals are the sums", violations(snapshot))
-    for seq, rows in lost.seen.items():
-        with store.snapshot(seq=seq) as snapshot:
-            findings.note("restored is what the URL had", differences(rows, rows_of(snapshot)))
-        lost.compared_rows += sum(len(each) for each in rows.values())
-    landed = store["flights"].to_arrow()
-    findings.note("landings are those of 2013", model.invented(landed, flights))
-    lost.compared_rows += len(landed)
-
-
-def look_again(
-    path: Path, mirror: Mirror, all_lost: Sequence[LostMachine], findings: Findings, form: Form
-) -> None:
-    """Compare the mirror and the store, now and at a seq before each loss, and ask the mirror."""
-    seqs = sorted({seq for lost in all_lost for seq in [*lost.seen][-1:]})
-    with connect(path, read_only=True) as store, connect(mirror.url, read_only=True) as reader:
-        for seq in [*seqs, store.seq]:
-            with store.snapshot(seq=seq) as ours, reader.snapshot(seq=seq) as theirs:
-                findings.note(
-                    "the URL has what is here", differences(rows_of(ours), rows_of(theirs))
-                )
-        report.print_answers(reader, seqs, form)
+    def look_again(self, all_lost: Sequence[LostMachine], form: Form) -> None:
+        """Compare the mirror and the store, now and at a seq before each loss; ask the mirror."""
+        seqs = sorted({seq for lost in all_lost for seq in [*lost.seen][-1:]})
+        with (
+            connect(self.path, read_only=True) as store,
+            connect(self.url, read_only=True) as reader,
+        ):
+            for seq in [*seqs, store.seq]:
+                with store.snapshot(seq=seq) as ours, reader.snapshot(seq=seq) as theirs:
+                    other = differences(rows_of(ours), rows_of(theirs))
+                    self.findings.note("the URL has what is here", other)
+            report.print_answers(reader, seqs, form)
 
 
 def print_losses(all_lost: Sequence[LostMachine], form: Form) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -132,20 +131,21 @@ def _plans(
 
 def _try(plans: Sequence[tuple[ImportTarget, Source]]) -> None:
     """Create the tables in memory with their first rows, so that a bad file makes no store."""
-    from siltstone.cli.imports.importing import try_first
+    from siltstone.cli.imports.importing import Import
     from siltstone.store import connect
 
-    for target, source in plans:
+    for plan in plans:
         with connect(":memory:", background=False) as trial:
-            try_first(trial, target, source)
+            Import(trial, *plan).write_first()
 
 
 def _import_all(store: Store, plans: Sequence[tuple[ImportTarget, Source]]) -> list[Imported]:
-    if len(plans) == 1:
-        return [_run(store, *plans[0])]
-    runs = [_begun(store, *plan, keeps_app=True) for plan in plans]
-    found = [_finished(run) for run in runs]
-    for run in runs:
+    from siltstone.cli.imports.importing import Import
+
+    are_several = len(plans) > 1
+    runs = [Import(store, *plan, keeps_app=are_several) for plan in plans]
+    found = [_run(run) for run in runs]
+    for run in runs if are_several else ():
         run.forget()
     return found
 
@@ -170,7 +170,7 @@ def append(
 
     If such a command ends early, the same one goes on where it ended.
     """
-    from siltstone.cli.imports.importing import ImportTarget
+    from siltstone.cli.imports.importing import Import, ImportTarget
     from siltstone.cli.imports.sources import one_source
 
     if (file is None) == (source is None):
@@ -179,24 +179,12 @@ def append(
     assert given is not None
     with writing(db) as store:
         store[table]  # it is told before a file is read
-        done = _run(store, ImportTarget(table), one_source(given, csv), quiet=quiet)
+        done = _run(Import(store, ImportTarget(table), one_source(given, csv)), quiet=quiet)
     record = {"seq": done.seq, "rows": done.rows, "transaction": done.transaction_id}
     emit_record(record, form, quiet=quiet)
 
 
-def _run(store: Store, target: ImportTarget, source: Source, *, quiet: bool = False) -> Imported:
-    return _finished(_begun(store, target, source), quiet=quiet)
-
-
-def _begun(
-    store: Store, target: ImportTarget, source: Source, *, keeps_app: bool = False
-) -> Import:
-    from siltstone.cli.imports.importing import Import
-
-    return Import(store, target, source, secrets.token_hex(3), keeps_app=keeps_app)
-
-
-def _finished(run: Import, *, quiet: bool = False) -> Imported:
+def _run(run: Import, *, quiet: bool = False) -> Imported:
     if run.place is not None and not quiet:
         note(f"{run.name} has {run.place.total:,} rows of it: going on behind them")
     with _told(run), progress_bar(f"import {run.name}", quiet=quiet) as progress:

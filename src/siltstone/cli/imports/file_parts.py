@@ -12,27 +12,14 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-import msgspec
 import pyarrow as pa
 
+from siltstone.cli import files
 from siltstone.cli.arguments import CsvForm
 from siltstone.cli.exits import NotFoundError
-from siltstone.cli.files import (
-    COMPRESSIONS,
-    CSV_GUESS_BYTES,
-    Rows,
-    compression_of,
-    csv_batches,
-    csv_schema,
-    ending_of,
-    input_rows,
-    json_rows,
-    require_ending,
-)
 from siltstone.cli.imports.parts import Gauge, Pieces, SourcePart, fingerprint_of
-from siltstone.errors import SchemaMismatchError
 
 LINES_BYTES = 32 << 20
 """So many bytes of NDJSON are read at once, and the types of a new table are those of the first."""
@@ -48,16 +35,16 @@ def file_part(path: Path, csv: CsvForm) -> SourcePart:
         UsageError: Its format is unknown.
         SchemaMismatchError: It is damaged, where its columns are read first.
     """
-    require_ending(path)
+    files.require_ending(path)
     if str(path) == "-":
-        read = cache(lambda known: input_rows(path, known, csv))  # it is there once
+        read = cache(lambda known: files.input_rows(path, known, csv))  # it is there once
         return SourcePart(
             "-", f"- {os.getpid()} {time.time_ns()}", 0, lambda known: iter([read(known)])
         )
     fingerprint, size = fingerprint_of(path)
     if path.is_dir():
         raise NotFoundError(f"cannot read {path}: it is a directory")
-    ending, gauge = ending_of(path), Gauge()
+    ending, gauge = files.ending_of(path), Gauge()
     part = partial(SourcePart, str(path), fingerprint, size, gauge=gauge)
     if ending == "parquet":
         return part(lambda _: _parquet(path, size, gauge), _columns(path))
@@ -67,85 +54,49 @@ def file_part(path: Path, csv: CsvForm) -> SourcePart:
         names = _header(path, csv)
         return part(partial(_csv, path, csv, gauge, names), None, names)
     if ending == "json":
-        return part(lambda known: iter([input_rows(path, known, csv)]))
+        return part(lambda known: iter([files.input_rows(path, known, csv)]))
     return part(partial(_lines, path, gauge))
 
 
 @contextmanager
-def _told(path: Path) -> Generator[None]:
-    """Say which file cannot be read.
-
-    Raises:
-        SchemaMismatchError: It is damaged, or a value does not fit.
-    """
-    try:
-        yield
-    except (pa.ArrowException, OSError) as error:
-        packed = COMPRESSIONS.get(path.suffix.lower())
-        why = f"is not whole, or no {packed}" if packed and isinstance(error, OSError) else ""
-        raise SchemaMismatchError(
-            f"{path} {why}: {error}" if why else f"{path}: {error}"
-        ) from error
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise SchemaMismatchError(f"{path} is not JSON of rows: {error}") from None
-
-
-@contextmanager
-def _stream(path: Path, gauge: Gauge | None = None) -> Generator[Any]:
+def _stream(path: Path) -> Generator[tuple[Any, pa.OSFile]]:
+    """Open a file; yield what is read of it, decompressed, and the file, which says how far."""
     with pa.OSFile(str(path), "r") as file:
-        packing = compression_of(path)
-        stream = file if packing is None else pa.CompressedInputStream(file, packing)
-        yield (
-            stream
-            if gauge is None
-            else pa.PythonFile(cast("Any", _Gauged(stream, file, gauge)), "r")
-        )
-
-
-class _Gauged:
-    """What a stream reads, and how far it is in its file. One thread at a time."""
-
-    def __init__(self, stream: Any, file: pa.OSFile, gauge: Gauge) -> None:
-        self._stream, self._file, self._gauge = stream, file, gauge
-        self.closed = False
-
-    def read(self, size: int = -1) -> bytes:
-        found = self._stream.read(size)
-        self._gauge.read = self._file.tell()
-        return found
-
-    def close(self) -> None:
-        self.closed = True
+        packing = files.compression_of(path)
+        yield file if packing is None else pa.CompressedInputStream(file, packing), file
 
 
 def _header(path: Path, csv: CsvForm) -> tuple[str, ...]:
     """Return the names of the columns of CSV, from its begin."""
-    with _told(path):
+    with files.reading(path):
         try:
             return tuple(_guessed(path, csv, _HEADER_BYTES).names)
         except pa.ArrowInvalid:  # its first row may be longer
-            return tuple(_guessed(path, csv, CSV_GUESS_BYTES).names)
+            return tuple(_guessed(path, csv, files.CSV_GUESS_BYTES).names)
 
 
 def _guessed(path: Path, csv: CsvForm, bytes_max: int) -> pa.Schema:
-    with _stream(path) as stream:
+    with _stream(path) as (stream, _):
         head = stream.read(bytes_max)
-    return csv_schema(head, csv, ending_of(path), is_cut=len(head) == bytes_max)
+    return files.csv_schema(head, csv, files.ending_of(path), is_cut=len(head) == bytes_max)
 
 
 def _csv(
     path: Path, csv: CsvForm, gauge: Gauge, names: tuple[str, ...], known: pa.Schema | None
 ) -> Pieces:
-    with _told(path):
-        columns = _guessed(path, csv, CSV_GUESS_BYTES) if known is None else known
-        with _stream(path, gauge) as stream:
-            yield from csv_batches(stream, columns, csv, ending_of(path), names)
+    with files.reading(path):
+        columns = _guessed(path, csv, files.CSV_GUESS_BYTES) if known is None else known
+        with _stream(path) as (stream, file):
+            for rows in files.csv_batches(stream, columns, csv, files.ending_of(path), names):
+                gauge.read = file.tell()
+                yield rows
 
 
 def _lines(path: Path, gauge: Gauge, known: pa.Schema | None) -> Pieces:
-    with _told(path), _stream(path, gauge) as stream:
+    with files.reading(path), _stream(path) as (stream, file):
         for data in _whole_lines(stream):
-            rows = json_rows(data, pa.schema([]) if known is None else known)
+            gauge.read = file.tell()
+            rows = files.json_rows(data, pa.schema([]) if known is None else known)
             if known is None and isinstance(rows, pa.Table):
                 known = rows.schema
             yield rows
@@ -167,14 +118,14 @@ def _whole_lines(stream: Any) -> Iterator[bytes]:
 def _columns(path: Path) -> pa.Schema:
     import pyarrow.parquet as pq
 
-    with _told(path):
+    with files.reading(path):
         return pq.read_schema(path)
 
 
 def _parquet(path: Path, size: int, gauge: Gauge) -> Pieces:
     import pyarrow.parquet as pq
 
-    with _told(path), pq.ParquetFile(path) as file:
+    with files.reading(path), pq.ParquetFile(path) as file:
         yield file.schema_arrow.empty_table()  # the columns, if there are no rows
         rows = 0
         for batch in file.iter_batches():
@@ -184,20 +135,12 @@ def _parquet(path: Path, size: int, gauge: Gauge) -> Pieces:
 
 
 def _arrow(path: Path) -> Pieces:
-    with _told(path):
-        if compression_of(path) is not None:
-            rows: Rows = input_rows(path, None, CsvForm())
+    with files.reading(path):
+        if files.compression_of(path) is not None:
+            rows: files.Rows = files.input_rows(path, None, CsvForm())
             yield rows
             return
         with pa.memory_map(str(path)) as mapped:
-            try:
-                file = pa.ipc.open_file(mapped)
-            except pa.ArrowInvalid:
-                mapped.seek(0)
-                stream = pa.ipc.open_stream(mapped)
-                yield stream.schema.empty_table()
-                yield from stream
-                return
-            yield file.schema.empty_table()
-            for place in range(file.num_record_batches):
-                yield file.get_batch(place)
+            schema, batches = files.arrow_batches(mapped)
+            yield schema.empty_table()
+            yield from batches

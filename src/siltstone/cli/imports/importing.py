@@ -13,6 +13,7 @@ that was begun, must be unchanged. Held in memory: a chunk and what its format r
 from __future__ import annotations
 
 import hashlib
+import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +22,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from siltstone.api.results import TokenApp
 from siltstone.cli.exits import UsageError
 from siltstone.cli.files import Rows
 from siltstone.cli.imports.parts import Pieces, Source, SourcePart
@@ -58,12 +60,8 @@ class Imported:
     seq: int
     commits: int
     transaction_id: str
-    seconds: float = 0.0
-
-    @property
-    def rate(self) -> int:
-        """Rows per second."""
-        return int(self.rows / self.seconds) if self.seconds > 0 else 0
+    rate: int = 0
+    """Rows per second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,20 +120,6 @@ def _digest(parts: Sequence[SourcePart]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGEST]
 
 
-def _untold(_what: str, _done: int, _all: int) -> None:
-    """Tell nobody."""
-
-
-def try_first(store: Store, target: ImportTarget, source: Source) -> None:
-    """Create the table in a store that is dropped, with the first rows of its source.
-
-    Raises:
-        SiltstoneError: They do not fit, or no table has such columns.
-    """
-    run = Import(store, target, source, "")
-    run.write_first()
-
-
 class Import:
     """One run; see the module. One thread."""
 
@@ -144,7 +128,7 @@ class Import:
         store: Store,
         target: ImportTarget,
         source: Source,
-        run: str,
+        run: str = "",
         *,
         keeps_app: bool = False,
         bytes_max: int = CHUNK_BYTES_MAX,
@@ -156,7 +140,7 @@ class Import:
             store: The store of the table.
             target: The table.
             source: Its rows.
-            run: Another text for each run.
+            run: Another text for each run; by default a random one.
             keeps_app: One of several imports: it always has an app, until `forget`. If an earlier
                 run was done with it, this one does nothing.
             bytes_max: Of the rows of one commit.
@@ -167,8 +151,8 @@ class Import:
         """
         self._keeps_app = keeps_app
         self._store, self._target, self._parts = store, target, source.parts
-        self._run, self._bytes_max, self._clock = run, bytes_max, clock
-        self._progress: Progress = _untold
+        self._run, self._bytes_max, self._clock = run or secrets.token_hex(3), bytes_max, clock
+        self._progress: Progress = lambda *_: None
         self.is_done = False
         self.place: ImportPlace | None = None
         self.place = self._begun()
@@ -191,7 +175,7 @@ class Import:
         """
         if self.is_done:
             return Imported(0, self._store.seq, 0, "")
-        self._progress, self._started = progress or _untold, self._clock()
+        self._progress, self._started = progress or self._progress, self._clock()
         chunks = self._chunks()
         if self.place is None:
             first, second = next(chunks), next(chunks, None)
@@ -202,7 +186,11 @@ class Import:
         return self._each(chunks)
 
     def write_first(self) -> None:
-        """Commit the first chunk, and leave it at that."""
+        """Commit the first chunk, and leave it at that.
+
+        Raises:
+            SiltstoneError: Its rows do not fit, or no table has such columns.
+        """
         self._alone(next(self._chunks()))
 
     def _begun(self) -> ImportPlace | None:
@@ -211,8 +199,7 @@ class Import:
         Raises:
             UsageError: It was of other files.
         """
-        apps = {app.name: app for app in self._store.token_apps()}
-        found = apps.get(self._target.app)
+        found = self._app()
         if found is None:
             return None
         table = self._id_of_table()
@@ -231,6 +218,10 @@ class Import:
                 f" rows be, and begin anew: siltstone apps forget '{self._target.app}'"
             )
         return place
+
+    def _app(self) -> TokenApp | None:
+        apps = {app.name: app for app in self._store.token_apps()}
+        return apps.get(self._target.app)
 
     def _id_of_table(self) -> int | None:
         names = self._store.tables()
@@ -261,7 +252,8 @@ class Import:
     def _each(self, chunks: Iterator[ImportChunk]) -> Imported:
         place = self.place or ImportPlace(table=self._id_of_table() or 0).within(self._parts)
         claim = self._store.claim(self._target.app, place.holder(self._run))
-        batch = self._last_batch() + 1
+        app = self._app()
+        batch = 0 if app is None else app.batch + 1
         seq, last = self._store.seq, ""
         for chunk in chunks:
             creates = self._target.creates and self.place is None
@@ -275,17 +267,13 @@ class Import:
             seq, last = tx.receipt.seq, tx.receipt.transaction_id
             self.place, claim, batch = place, next_claim, batch + 1
             self._commits, self._rows = self._commits + 1, self._rows + chunk.count
-            self._tell(place, self._clock() - self._started)
+            self._tell(place)
         self.place = place
         if self._keeps_app:
             self._mark_done()
         else:
             self.forget()
-        return Imported(self._rows, seq, self._commits, last, self._clock() - self._started)
-
-    def _last_batch(self) -> int:
-        apps = {app.name: app.batch for app in self._store.token_apps()}
-        return max(apps.get(self._target.app, -1), -1)
+        return Imported(self._rows, seq, self._commits, last, self._rate())
 
     def forget(self) -> None:
         """Forget the app, as all of it is in, or nothing of it counts any more.
@@ -301,12 +289,15 @@ class Import:
         table = 0 if self.place is None else self.place.table
         self._store.claim(self._target.app, f"{_DONE}{table:x}.{self._run}")
 
-    def _tell(self, place: ImportPlace, seconds: float) -> None:
+    def _rate(self) -> int:
+        seconds = self._clock() - self._started
+        return int(self._rows / seconds) if seconds > 0 else 0
+
+    def _tell(self, place: ImportPlace) -> None:
         part = self._parts[place.part]
         done = sum(each.weight for each in self._parts[: place.part])
         done += min(part.gauge.read, part.weight)
-        rate = int(self._rows / seconds) if seconds > 0 else 0
-        text = f"{place.total:,} rows, {rate:,} rows/s"
+        text = f"{place.total:,} rows, {self._rate():,} rows/s"
         self._progress(text, done, sum(part.weight for part in self._parts))
 
     # chunks
@@ -347,17 +338,15 @@ def chunked(pieces: Pieces, bytes_max: int) -> Iterator[Rows]:
     """Yield rows together, or cut, so that each has about `bytes_max` bytes; none is empty."""
     held, nbytes = list[pa.Table](), 0
     for piece in chain.from_iterable(_cut(piece, bytes_max) for piece in pieces):
-        if isinstance(piece, list):
-            if held:
-                yield pa.concat_tables(held)
-                held, nbytes = [], 0
-            yield piece
-            continue
-        if nbytes and nbytes + piece.nbytes > bytes_max:
+        is_list = isinstance(piece, list)
+        if held and (is_list or nbytes + piece.nbytes > bytes_max):
             yield pa.concat_tables(held)
             held, nbytes = [], 0
-        held.append(piece)
-        nbytes += piece.nbytes
+        if is_list:
+            yield piece
+        else:
+            held.append(piece)
+            nbytes += piece.nbytes
     if held:
         yield pa.concat_tables(held)
 

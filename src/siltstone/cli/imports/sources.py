@@ -14,13 +14,13 @@ import glob
 from pathlib import Path
 
 from siltstone.cli.arguments import CsvForm
-from siltstone.cli.exits import NotFoundError, UsageError
+from siltstone.cli.exits import NotFoundError, UsageError, named
 from siltstone.cli.files import ending_of
 from siltstone.cli.imports.file_parts import file_part
 from siltstone.cli.imports.folder_parts import folder_sources
 from siltstone.cli.imports.parts import Source, SourcePart
 from siltstone.cli.imports.sqlite_parts import is_sqlite, sqlite_sources
-from siltstone.errors import SchemaMismatchError, listed, no_such
+from siltstone.errors import SchemaMismatchError, listed
 
 PARTS_MAX = 100_000
 
@@ -69,10 +69,7 @@ def _tables_of(path: Path, only: str, csv: CsvForm) -> list[Source]:
     found = folder_sources(path, csv) if path.is_dir() else []
     if not found:
         raise UsageError(f"{path} is one table, and no database: leave #{only} out")
-    for each in found:
-        if each.name == only:
-            return [each]
-    raise NotFoundError(f"{path} has {no_such('table', only, [each.name for each in found])}")
+    return [named("table", only, {each.name: each for each in found}, f"{path} has")]
 
 
 def _matched(pattern: str, csv: CsvForm) -> Source:

@@ -25,9 +25,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from siltstone.cli.exits import NotFoundError
+from siltstone.cli.exits import NotFoundError, named
 from siltstone.cli.imports.parts import Pieces, Source, SourcePart, fingerprint_of
-from siltstone.errors import SchemaMismatchError, no_such
+from siltstone.errors import SchemaMismatchError
 
 _MAGIC = b"SQLite format 3\0"
 _BATCH_ROWS = 10_000
@@ -47,6 +47,7 @@ _AFFINITIES = (  # in the order of https://sqlite.org/datatype3.html#determinati
 )
 _EXACT = 1 << 53
 """Whole numbers up to it are floating-point numbers, too."""
+_MISFITS = (pa.ArrowException, InvalidOperation, OverflowError, TypeError, ValueError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +80,11 @@ def sqlite_sources(path: Path, only: str | None) -> list[Source]:
             " and name not like 'sqlite\\_%' escape '\\' order by name"
         ).fetchall()
         names = [name for name, sql in rows if not sql.lower().startswith("create virtual")]
-        if only is not None and only not in names:
-            raise NotFoundError(f"{path} has {no_such('table', only, names)}")
+        if only is not None:
+            names = [named("table", only, {name: name for name in names}, f"{path} has")]
         if not names:
             raise NotFoundError(f"{path} has no tables")
-        wanted = names if only is None else [only]
-        return [_source(path, name, _columns_of(connection, name)) for name in wanted]
+        return [_source(path, name, _columns_of(connection, name)) for name in names]
 
 
 @contextmanager
@@ -110,7 +110,6 @@ def _columns_of(connection: sqlite3.Connection, table: str) -> list[_SqliteColum
 
 def _source(path: Path, table: str, columns: list[_SqliteColumn]) -> Source:
     fingerprint, size = fingerprint_of(path)
-    key = sorted((each for each in columns if each.place_in_key), key=lambda e: e.place_in_key)
     part = SourcePart(
         f"{path}#{table}",
         f"{fingerprint}#{table}",
@@ -118,7 +117,12 @@ def _source(path: Path, table: str, columns: list[_SqliteColumn]) -> Source:
         partial(_rows, path, table, columns),
         names=tuple(each.name for each in columns),
     )
-    return Source(table, (part,), tuple(each.name for each in key), is_named=True)
+    return Source(table, (part,), _key_of(columns), is_named=True)
+
+
+def _key_of(columns: Sequence[_SqliteColumn]) -> tuple[str, ...]:
+    key = sorted((each for each in columns if each.place_in_key), key=lambda e: e.place_in_key)
+    return tuple(each.name for each in key)
 
 
 def _field(where: str, column: _SqliteColumn, known: pa.Schema | None) -> pa.Field:
@@ -167,7 +171,7 @@ def _rows(path: Path, table: str, columns: list[_SqliteColumn], known: pa.Schema
         yield schema.empty_table()
         while rows := cursor.fetchmany(_BATCH_ROWS):
             arrays = [
-                _array(f"{where} row {{}}", before, values, field)
+                _array(where, before, values, field)
                 for values, field in zip(zip(*rows, strict=True), fields, strict=True)
             ]
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -184,38 +188,32 @@ def _order_of(connection: sqlite3.Connection, table: str, columns: Sequence[_Sql
         except sqlite3.OperationalError:
             break  # WITHOUT ROWID
         return rowid
-    key = sorted((e for e in columns if e.place_in_key), key=lambda e: e.place_in_key)
-    return ", ".join(_quoted(each.name) for each in key) or "1"
+    return ", ".join(map(_quoted, _key_of(columns))) or "1"
 
 
 def _array(where: str, before: int, values: Sequence[Any], field: pa.Field) -> pa.Array:
-    taken = _taker_of(field.type)
-    found = list[Any]()
-    for row, value in enumerate(values):
-        try:
-            found.append(None if value is None else taken(value))
-        except (ValueError, InvalidOperation) as error:
-            raise _misfit(where, before + row + 1, field, value) from error
+    """Return values of a column; the first of them is in the row behind so many.
+
+    Raises:
+        SchemaMismatchError: One has another type; it is named.
+    """
     try:
-        return pa.array(found, field.type)
-    except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
-        row = next((n for n, each in enumerate(found) if not _fits(each, field.type)), 0)
-        raise _misfit(where, before + row + 1, field, values[row]) from error
+        return _taken(values, field.type)
+    except _MISFITS:
+        for row, value in enumerate(values, before + 1):
+            try:
+                _taken([value], field.type)
+            except _MISFITS as error:
+                raise SchemaMismatchError(
+                    f"{where} row {row}: column {field.name!r} is {field.type}, not"
+                    f" {type(value).__name__} {value!r:.60}"
+                ) from error
+        raise
 
 
-def _fits(value: Any, kind: pa.DataType) -> bool:
-    try:
-        pa.array([value], kind)
-    except (pa.ArrowException, OverflowError, TypeError, ValueError):
-        return False
-    return True
-
-
-def _misfit(where: str, row: int, field: pa.Field, value: object) -> SchemaMismatchError:
-    kind = type(value).__name__
-    return SchemaMismatchError(
-        f"{where.format(row)}: column {field.name!r} is {field.type}, not {kind} {value!r:.60}"
-    )
+def _taken(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    take = next((take for is_of, take in _TAKERS if is_of(kind)), _of(str))
+    return pa.array([None if value is None else take(value) for value in values], kind)
 
 
 def _of(*kinds: type) -> Callable[[Any], Any]:
@@ -245,16 +243,8 @@ def _decimal(value: Any) -> Decimal:
     return Decimal(_of(int, str)(value))
 
 
-def _moment(value: Any) -> dt.datetime:
-    return dt.datetime.fromisoformat(_of(str)(value))
-
-
-def _date(value: Any) -> dt.date:
-    return dt.date.fromisoformat(_of(str)(value))
-
-
-def _time(value: Any) -> dt.time:
-    return dt.time.fromisoformat(_of(str)(value))
+def _written(read: Callable[[str], Any]) -> Callable[[Any], Any]:
+    return lambda value: read(_of(str)(value))
 
 
 _TAKERS: tuple[tuple[Callable[[Any], bool], Callable[[Any], Any]], ...] = (
@@ -262,14 +252,10 @@ _TAKERS: tuple[tuple[Callable[[Any], bool], Callable[[Any], Any]], ...] = (
     (pa.types.is_floating, _float),
     (pa.types.is_boolean, _truth),
     (pa.types.is_decimal, _decimal),
-    (pa.types.is_timestamp, _moment),
-    (pa.types.is_date, _date),
-    (pa.types.is_time, _time),
+    (pa.types.is_timestamp, _written(dt.datetime.fromisoformat)),
+    (pa.types.is_date, _written(dt.date.fromisoformat)),
+    (pa.types.is_time, _written(dt.time.fromisoformat)),
     (pa.types.is_binary, _of(bytes)),
     (pa.types.is_large_binary, _of(bytes)),
     (pa.types.is_fixed_size_binary, _of(bytes)),
 )
-
-
-def _taker_of(kind: pa.DataType) -> Callable[[Any], Any]:
-    return next((taken for is_of, taken in _TAKERS if is_of(kind)), _of(str))

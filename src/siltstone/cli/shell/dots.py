@@ -5,16 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from siltstone.cli import listings
 from siltstone.cli.arguments import AsOf
 from siltstone.cli.exits import UsageError
-from siltstone.cli.listings import (
-    COLUMN_FACTS,
-    COMMIT_FACTS,
-    TABLE_FACTS,
-    columns_in,
-    commits_of,
-    tables_of,
-)
 from siltstone.cli.output import Form
 from siltstone.cli.shell.screen import Screen
 from siltstone.cli.shell.session import ShellSession
@@ -60,25 +53,25 @@ def dot_of(text: str) -> tuple[Dot, str]:
 
 def _tables(session: ShellSession, screen: Screen, _: str) -> None:
     with session.reading() as read:
-        found = tables_of(read)
-    screen.emit(TABLE_FACTS, found)
+        found = listings.tables_of(read)
+    screen.emit(listings.TABLE_FACTS, found)
 
 
 def _schema(session: ShellSession, screen: Screen, table: str) -> None:
     with session.reading() as read:
         names = [table] if table else read.tables()
-        found = {name: columns_in(read, name) for name in names}
+        found = {name: listings.columns_in(read, name) for name in names}
     if table:
-        screen.emit(COLUMN_FACTS, found[table])
+        screen.emit(listings.COLUMN_FACTS, found[table])
         return
     lines = [(name, *line) for name, columns in found.items() for line in columns]
-    screen.emit(("table", *COLUMN_FACTS), lines)
+    screen.emit(("table", *listings.COLUMN_FACTS), lines)
 
 
 def _log(session: ShellSession, screen: Screen, limit: str) -> None:
-    lines = commits_of(session.store(), _count(".log", limit) if limit else _COMMITS)
-    kept = [place for place, name in enumerate(COMMIT_FACTS) if name not in _LONG]
-    names = [COMMIT_FACTS[place] for place in kept]
+    lines = listings.commits_of(session.store(), _count(".log", limit) if limit else _COMMITS)
+    kept = [place for place, name in enumerate(listings.COMMIT_FACTS) if name not in _LONG]
+    names = [listings.COMMIT_FACTS[place] for place in kept]
     screen.emit(names, [tuple(line[place] for place in kept) for line in lines])
 
 

@@ -9,6 +9,7 @@ import codecs
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from functools import partial
 from io import BufferedReader
 from pathlib import Path
 from typing import cast
@@ -124,11 +125,8 @@ def _pieces(file: BufferedReader, name: str) -> Iterator[str]:
         UsageError: It is no text in UTF-8.
         NotFoundError: It cannot be read.
     """
-    decoder = codecs.getincrementaldecoder("utf-8")()
     try:
-        while data := file.read1(_PIECE_BYTES):
-            yield decoder.decode(data)
-        yield decoder.decode(b"", final=True)
+        yield from codecs.iterdecode(iter(partial(file.read1, _PIECE_BYTES), b""), "utf-8")
     except UnicodeDecodeError as error:
         raise UsageError(f"{name} is no text in UTF-8: {error}") from None
     except OSError as error:

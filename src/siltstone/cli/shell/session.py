@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self, cast
 
+from siltstone import errors
 from siltstone.api.snapshot import Snapshot
 from siltstone.api.store import Store
 from siltstone.api.transaction import Transaction
@@ -26,15 +27,7 @@ from siltstone.cli.files import rows_named
 from siltstone.cli.progress import progress_bar
 from siltstone.cli.sessions import is_in_bucket, is_remote, past, served
 from siltstone.cli.shell.stopping import Interrupted
-from siltstone.errors import (
-    ClosedError,
-    FencedError,
-    InDoubtError,
-    PoisonedError,
-    ReadOnlyError,
-    SiltstoneError,
-    UnavailableError,
-)
+from siltstone.errors import SiltstoneError
 from siltstone.joined.remote import is_write
 from siltstone.local.snapshot import sql_with
 from siltstone.local.store import LocalStore
@@ -56,7 +49,7 @@ _OF_TURNS = re.compile(
     r"(begin|start|commit|end|rollback|abort|savepoint|release)\b", re.IGNORECASE
 )
 _COMMENT = re.compile(r"--[^\n\r]*|/\*(?:[^*]|\*(?!/))*+\*/")
-_LOST = (ClosedError, FencedError, InDoubtError, PoisonedError)
+_LOST = (errors.ClosedError, errors.FencedError, errors.InDoubtError, errors.PoisonedError)
 """After these this handle of the store is of no more use."""
 
 
@@ -172,12 +165,13 @@ class ShellSession:
 
     def _refuse_write(self) -> None:
         if self.as_of != AsOf():
-            raise ReadOnlyError(
+            raise errors.ReadOnlyError(
                 f"the shell reads {self.moment()}, and a write is of now: .now goes back there"
             )
         if self.read_only:
             why = "the store is open to be read alone: the shell writes nothing"
-            raise ReadOnlyError(only_read(self.store().path) if is_in_bucket(self._db) else why)
+            why = only_read(self.store().path) if is_in_bucket(self._db) else why
+            raise errors.ReadOnlyError(why)
 
     # transactions
 
@@ -253,12 +247,12 @@ class ShellSession:
     def after_error(self, error: BaseException) -> str:
         """Release what an error or an interrupt ended; return what to say of it."""
         said = self._left_of_transaction()
-        if isinstance(error, InDoubtError):
+        if isinstance(error, errors.InDoubtError):
             said = ""  # it says itself what is known of the transaction
         if isinstance(error, Interrupted):
             error = error.__cause__ or error
-        is_gone = isinstance(error, UnavailableError) and not isinstance(self._store, LocalStore)
-        if isinstance(error, _LOST) or is_gone:
+        is_far = not isinstance(self._store, LocalStore)
+        if isinstance(error, _LOST) or (is_far and isinstance(error, errors.UnavailableError)):
             self._let_go()
         return said
 

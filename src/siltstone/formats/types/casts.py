@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from siltstone.formats.types.extensions import is_extension
 from siltstone.formats.types.widening import in_type, widens
+from siltstone.text.spelled import is_binary
 
 _Is = Callable[[Any], bool]
 _compute: Any = pc
@@ -31,12 +32,9 @@ def _is_of(*each: _Is) -> _Is:
 
 _is_number = _is_of(pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
 _is_text = _is_of(pa.types.is_string, pa.types.is_large_string)
-_is_bytes = _is_of(
-    pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary
-)  # fmt: skip
 _is_day = _is_of(pa.types.is_date, pa.types.is_timestamp)
 _has_text = _is_of(_is_number, _is_day, pa.types.is_boolean)
-_FAMILIES = (_is_number, _is_text, _is_bytes, _is_day, pa.types.is_time, pa.types.is_duration)
+_FAMILIES = (_is_number, _is_text, is_binary, _is_day, pa.types.is_time, pa.types.is_duration)
 
 
 class UncastError(Exception):
@@ -53,7 +51,7 @@ def may_cast(old: Any, new: Any) -> bool:
         return False
     if _is_text(old) or _is_text(new):
         other = new if _is_text(old) else old
-        return _has_text(other) or _is_text(other) or _is_bytes(other)
+        return _has_text(other) or _is_text(other) or is_binary(other)
     if pa.types.is_timestamp(old) and pa.types.is_timestamp(new):
         return (old.tz is None) == (new.tz is None)
     if _is_day(old) and _is_day(new):

@@ -29,6 +29,7 @@ from siltstone.formats.types.extensions import (
     unwrapped,
     wrapped,
 )
+from siltstone.text.spelled import is_binary
 
 DEFAULT, INITIAL = b"siltstone:default", b"siltstone:initial"
 CHARACTERS_MAX = 1_024
@@ -70,10 +71,7 @@ def _text(column: pa.Array) -> str:
 
 
 def _is_bytes(kind: pa.DataType) -> bool:
-    return is_uuid(kind) or any(
-        each(kind)
-        for each in (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)
-    )
+    return is_uuid(kind) or is_binary(kind)
 
 
 @lru_cache(maxsize=4096)

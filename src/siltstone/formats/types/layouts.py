@@ -9,10 +9,12 @@ leave a server, they are laid out plainly.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, cast
 
 import pyarrow as pa
+
+from siltstone.text.spelled import types_in
 
 
 def plain_type(kind: Any) -> pa.DataType:
@@ -37,13 +39,6 @@ def replaced_type(kind: Any, replacement: Callable[[Any], pa.DataType | None]) -
     if make is None:
         return kind
     return make(kind, lambda field: field.with_type(replaced_type(field.type, replacement)))
-
-
-def types_in(kind: Any) -> Iterator[pa.DataType]:
-    """Yield a type, and the types inside of it at any depth."""
-    yield kind
-    for place in range(kind.num_fields) if pa.types.is_nested(kind) else ():
-        yield from types_in(kind.field(place).type)
 
 
 def _map_type(kind: Any, inner: Callable[[pa.Field], pa.Field]) -> pa.DataType:
