@@ -302,6 +302,18 @@ def arrow_schema(schema: spark.StructType) -> pa.Schema:
     return to_arrow_schema(schema, timezone="UTC")
 
 
+def for_spark(rows: pa.Table) -> tuple[spark.StructType, pa.Table]:
+    """Return the Spark schema of rows, and the rows as Spark has them.
+
+    Raises:
+        SchemaMismatchError: Spark has no type for a column, or cannot hold a value.
+    """
+    schema = to_spark(rows.schema)
+    wanted = arrow_schema(schema)
+    batches = [as_schema(batch, wanted) for batch in rows.combine_chunks().to_batches()]
+    return schema, pa.Table.from_batches(batches, wanted)
+
+
 def as_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return the columns of `schema`, by name, with the same values in its types.
 

@@ -28,13 +28,8 @@ from siltstone.errors import RequestError, TableNotFoundError
 from siltstone.local.store import LocalStore
 from siltstone.spark.context import stores
 from siltstone.spark.context.options import START, ChangeOptions, FeedOptions, is_feed
-from siltstone.spark.daemon.messages import (
-    ChangeBound,
-    DescribeFeed,
-    FeedStep,
-    FindChanges,
-    PlanChanges,
-)
+from siltstone.spark.daemon import messages
+from siltstone.spark.daemon.messages import Answer, ChangeBound, FeedStep
 from siltstone.spark.reads.task_rows import RowsTask
 from siltstone.spark.streams import changes, feed
 from siltstone.spark.streams.feed import FeedReader, seq_at
@@ -44,10 +39,9 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
 _DEDUPS = ("none", "dropCarryovers")
 """What Spark may leave of changes: a commit here never has rows that it did not change."""
-_Answer = tuple[dict[str, object], list[bytes]]
 
 
-def describe(asked: DescribeFeed) -> dict[str, object]:
+def describe(asked: messages.DescribeFeed) -> dict[str, object]:
     """Return the columns of the stream of a table's changes; `missing` if there is no such table.
 
     Raises:
@@ -60,7 +54,7 @@ def describe(asked: DescribeFeed) -> dict[str, object]:
     return {"schema": schema.json()}
 
 
-def packed(tasks: Iterable[RowsTask]) -> _Answer:
+def packed(tasks: Iterable[RowsTask]) -> Answer:
     """Return tasks that read changes, each a partition; no overwrite asks who has read them."""
     found = [pickle.dumps((None, (task,))) for task in tasks]
     return {"sizes": [len(each) for each in found]}, found
@@ -81,7 +75,7 @@ class StreamRuns:
         self._lock = threading.Lock()
         self._runs: dict[str, _Run] = {}
 
-    def take(self, asked: FeedStep) -> _Answer:
+    def take(self, asked: FeedStep) -> Answer:
         """Take a step of a run; the answer has what the run has decided.
 
         Raises:
@@ -131,43 +125,43 @@ def _options_of(asked: FeedStep) -> FeedOptions:
     return FeedOptions.parse({**given, "uri": asked.uri, "table": asked.table})
 
 
-def _limit(reader: FeedReader, _asked: FeedStep) -> _Answer:
+def _limit(reader: FeedReader, _asked: FeedStep) -> Answer:
     found = reader.getDefaultReadLimit()
     return {"rows": found.max_rows if isinstance(found, ReadMaxRows) else None}, []
 
 
-def _initial(reader: FeedReader, _asked: FeedStep) -> _Answer:
+def _initial(reader: FeedReader, _asked: FeedStep) -> Answer:
     return {"offset": json.dumps(reader.initialOffset())}, []
 
 
-def _target(reader: FeedReader, _asked: FeedStep) -> _Answer:
+def _target(reader: FeedReader, _asked: FeedStep) -> Answer:
     reader.prepareForTriggerAvailableNow()
     return {}, []
 
 
-def _latest(reader: FeedReader, asked: FeedStep) -> _Answer:
+def _latest(reader: FeedReader, asked: FeedStep) -> Answer:
     limit: ReadLimit = ReadAllAvailable() if asked.rows is None else ReadMaxRows(asked.rows)
     start = _offset(asked.start)
     found = reader.latestOffset(start, limit)
     return {"offset": asked.start if found == start else json.dumps(found)}, []
 
 
-def _newest(reader: FeedReader, _asked: FeedStep) -> _Answer:
+def _newest(reader: FeedReader, _asked: FeedStep) -> Answer:
     found = reader.reportLatestOffset()
     return {"offset": None if found is None else json.dumps(found)}, []
 
 
-def _plan(reader: FeedReader, asked: FeedStep) -> _Answer:
+def _plan(reader: FeedReader, asked: FeedStep) -> Answer:
     found = reader.partitions(_offset(asked.start), _offset(asked.end))
     return packed(each.value for each in found)
 
 
-def _commit(reader: FeedReader, asked: FeedStep) -> _Answer:
+def _commit(reader: FeedReader, asked: FeedStep) -> Answer:
     reader.commit(_offset(asked.end))
     return {}, []
 
 
-_STEPS: Mapping[str, Callable[[FeedReader, FeedStep], _Answer]] = {
+_STEPS: Mapping[str, Callable[[FeedReader, FeedStep], Answer]] = {
     "limit": _limit,
     "initial": _initial,
     "target": _target,
@@ -196,7 +190,7 @@ def _offset(text: str | None) -> dict[str, Any]:
 # ranges
 
 
-def find(asked: FindChanges, newest: int) -> dict[str, object]:
+def find(asked: messages.FindChanges, newest: int) -> dict[str, object]:
     """Return the columns and the key of a range of changes, and its seqs, `since` exclusive.
 
     `newest`: where it ends if it has no end. `missing`: there is no such table.
@@ -217,7 +211,7 @@ def find(asked: FindChanges, newest: int) -> dict[str, object]:
     return {"schema": schema.json(), "key": key, "since": since, "until": until}
 
 
-def plan(asked: PlanChanges) -> _Answer:
+def plan(asked: messages.PlanChanges) -> Answer:
     """Return the tasks of a range.
 
     Raises:
@@ -229,7 +223,7 @@ def plan(asked: PlanChanges) -> _Answer:
     return packed(changes.RangeReader(options, schema).marked())
 
 
-def _refuse_what_the_feed_lacks(asked: FindChanges) -> None:
+def _refuse_what_the_feed_lacks(asked: messages.FindChanges) -> None:
     if asked.dedup not in _DEDUPS:
         raise RequestError(
             f"the changes of a store have no deduplicationMode {asked.dedup!r}: they do not say"
@@ -242,7 +236,7 @@ def _refuse_what_the_feed_lacks(asked: FindChanges) -> None:
         )
 
 
-def _span(db: LocalStore, asked: FindChanges, newest: int) -> tuple[int, int]:
+def _span(db: LocalStore, asked: messages.FindChanges, newest: int) -> tuple[int, int]:
     """Return the seqs (since, until] of a range; one that excludes its only commit is empty."""
     if asked.start is None:
         raise RequestError(

@@ -223,12 +223,8 @@ class SparkSnapshot:
             rerank=rerank,
         )
         self._tell_read(table)
-        rows = found.to_arrow().combine_chunks()
-        schema = schemas.to_spark(rows.schema)
-        wanted = schemas.arrow_schema(schema)
-        batches = [schemas.as_schema(batch, wanted) for batch in rows.to_batches()]
-        whole = pa.Table.from_batches(batches, wanted) if batches else wanted.empty_table()
-        return self._spark.createDataFrame(whole, schema)
+        schema, rows = schemas.for_spark(found.to_arrow())
+        return self._spark.createDataFrame(rows, schema)
 
     def join_nearest(
         self,
