@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import msgspec
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
@@ -244,10 +245,16 @@ def of_session(spark: SparkSession) -> Application | None:
 
 
 def _key(spark: SparkSession) -> str:
+    context = context_of(spark)  # a client has none: its server is an application
+    return cast("Any", spark).session_id if context is None else context.applicationId
+
+
+def context_of(spark: SparkSession) -> SparkContext | None:
+    """Return the context of a session; None: it is a client of Spark Connect, which has none."""
     try:
-        return spark.sparkContext.applicationId
-    except (PySparkException, AttributeError):  # of a client: its server is an application
-        return cast("Any", spark).session_id
+        return spark.sparkContext
+    except (PySparkException, AttributeError):
+        return None
 
 
 def store_of(root: str | os.PathLike[str], store_id: str) -> str:
