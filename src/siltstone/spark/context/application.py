@@ -29,7 +29,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import msgspec
 from pyspark import SparkContext
@@ -58,7 +58,6 @@ SPANS_MAX = 1024
 NAMES_MAX = 16
 FORGOTTEN = f"of which this Spark application knows nothing after {STORES_MAX} stores"
 
-T = TypeVar("T")
 Spans = Sequence[tuple[int, int]]
 
 

@@ -345,17 +345,6 @@ def _number(least: int, kind: str, name: str, text: str) -> int:
     raise RequestError(f"option {name!r} must be {kind}; got {text!r}")
 
 
-def require_task_rows(rows: object) -> int:
-    """Return a bound of the stored rows of a task, as the option `maxRowsPerTask` has it.
-
-    Raises:
-        RequestError: It is no integer from 1.
-    """
-    if isinstance(rows, bool) or not isinstance(rows, int) or rows < 1:
-        raise RequestError(f"rows_max must be an integer from 1; got {rows!r}")
-    return rows
-
-
 def task_rows_of(text: str) -> int:
     """Return the value of the option `maxRowsPerTask`.
 
