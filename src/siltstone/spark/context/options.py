@@ -6,7 +6,7 @@ one: a read at the wrong seq would be a wrong answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any, Literal, TypeAlias, TypeVar, cast, get_args
@@ -218,6 +218,19 @@ def only_one_of(given: Mapping[str, str], *names: str) -> None:
 def _given(given: Mapping[str, str], *names: str) -> list[str]:
     has = {name.lower() for name in given}
     return [name for name in names if name.lower() in has]
+
+
+def without_known(given: Mapping[str, str], known: Sequence[str], what: str) -> dict[str, str]:
+    """Return the options of a statement or a stream of a catalog, their names in small letters.
+
+    Raises:
+        RequestError: One is `known` to the catalog.
+    """
+    found = {name.lower(): text for name, text in given.items()}
+    for name in known:
+        if name in found:
+            raise RequestError(f"a {what} has no option {name!r}: the catalog knows it")
+    return found
 
 
 def _without(name: str, given: Mapping[str, str]) -> dict[str, str]:

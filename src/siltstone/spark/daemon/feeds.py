@@ -27,7 +27,13 @@ from pyspark.sql.types import StructType
 from siltstone.errors import RequestError, TableNotFoundError
 from siltstone.local.store import LocalStore
 from siltstone.spark.context import stores
-from siltstone.spark.context.options import START, ChangeOptions, FeedOptions, is_feed
+from siltstone.spark.context.options import (
+    START,
+    ChangeOptions,
+    FeedOptions,
+    is_feed,
+    without_known,
+)
 from siltstone.spark.daemon import messages
 from siltstone.spark.daemon.messages import Answer, ChangeBound, FeedStep
 from siltstone.spark.reads.task_rows import RowsTask
@@ -114,12 +120,7 @@ class StreamRuns:
 
 def _options_of(asked: FeedStep) -> FeedOptions:
     """Return the options of a stream; its name says that it is one, so it may lack a start."""
-    given = {name.lower(): text for name, text in asked.options.items()}
-    for name in _OF_CATALOG:
-        if name in given:
-            raise RequestError(
-                f"a stream of a catalog has no option {name!r}: the catalog knows it"
-            )
+    given = without_known(asked.options, _OF_CATALOG, "stream of a catalog")
     if not is_feed(given):
         given[START.lower()] = "earliest"
     return FeedOptions.parse({**given, "uri": asked.uri, "table": asked.table})
@@ -243,27 +244,19 @@ def _span(db: LocalStore, asked: messages.FindChanges, newest: int) -> tuple[int
             "a batch read of changes needs a start: CHANGES FROM VERSION .., or the option"
             " startingVersion"
         )
-    since = _seq_before(db, asked.start)
-    until = newest if asked.end is None else _seq_upto(db, asked.end)
+    since = _seq_of(db, asked.start, is_before=asked.start.inclusive)
+    end = asked.end
+    until = newest if end is None else _seq_of(db, end, is_before=not end.inclusive)
     if asked.end is not None and _is_before(db, asked.end, asked.start):
         raise RequestError(f"the changes of {asked.table!r} end before they begin")
     return since, max(until, since)
 
 
-def _seq_before(db: LocalStore, start: ChangeBound) -> int:
-    """Return the seq after which a range begins."""
-    if start.time_us is not None:
-        moment = _EPOCH + start.time_us * _MICROSECOND
-        return seq_at(db, moment - _MICROSECOND if start.inclusive else moment)
-    return max(_version(db, start) - start.inclusive, 0)
-
-
-def _seq_upto(db: LocalStore, end: ChangeBound) -> int:
-    """Return the seq up to which a range goes."""
-    if end.time_us is not None:
-        moment = _EPOCH + end.time_us * _MICROSECOND
-        return seq_at(db, moment if end.inclusive else moment - _MICROSECOND)
-    return max(_version(db, end) - (not end.inclusive), 0)
+def _seq_of(db: LocalStore, bound: ChangeBound, *, is_before: bool) -> int:
+    """Return the seq that a bound names, or the one before it."""
+    if bound.time_us is not None:
+        return seq_at(db, _EPOCH + (bound.time_us - is_before) * _MICROSECOND)
+    return max(_version(db, bound) - is_before, 0)
 
 
 def _is_before(db: LocalStore, end: ChangeBound, start: ChangeBound) -> bool:
