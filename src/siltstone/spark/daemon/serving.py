@@ -121,8 +121,8 @@ class CatalogServer:
 
     def measure(self, asked: messages.MeasureTable) -> dict[str, object]:
         """Measure a table."""
-        snapshot = self.pins.of(asked.token)
-        return tables.measure(snapshot, asked.table, self.pins.newest_of(asked.token))
+        held = self.pins.held(asked.token)
+        return tables.measure(held.snapshot, asked.table, held.newest)
 
     def call(self, asked: messages.CallProcedure) -> pa.Table:
         """Run a procedure."""
