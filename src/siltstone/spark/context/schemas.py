@@ -301,7 +301,9 @@ def for_spark(rows: pa.Table) -> tuple[spark.StructType, pa.Table]:
     schema = to_spark(rows.schema)
     wanted = arrow_schema(schema)
     batches = [as_schema(batch, wanted) for batch in rows.combine_chunks().to_batches()]
-    return schema, pa.Table.from_batches(batches, wanted)
+    # Spark takes no column without a chunk.
+    whole = pa.Table.from_batches(batches, wanted) if batches else wanted.empty_table()
+    return schema, whole
 
 
 def as_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
