@@ -12,6 +12,8 @@ types (DuckDB pushes those, so rows that it drops are not read), and few rows. A
 runs as it is written. A page reads no more than a statement that is not understood.
 """
 
+# ruff: noqa: A002 (`filter` is pyarrow's word)
+
 from __future__ import annotations
 
 import datetime as dt
@@ -73,10 +75,7 @@ class RowsInOrder:
         return self.source.schema
 
     def scan(
-        self,
-        columns: Sequence[str] | None,
-        filter: Filter,  # noqa: A002 (pyarrow's word)
-        limit: int | None,
+        self, columns: Sequence[str] | None, filter: Filter, limit: int | None
     ) -> pa.RecordBatchReader:
         """See `Scannable.scan`; `filter` is an expression, which DuckDB pushed."""
         scan, page = self.source.scan_by, {"limit": limit, "likely": self.likely}
