@@ -260,24 +260,25 @@ class RequestScope:
     def _finish(
         self, key: str, tx: LocalTransaction, principal: Principal, *, commits: bool
     ) -> Receipt | None:
+        ended = partial(EndedTransaction, principal.name)
         if not commits:
             tx.rollback()
-            self._remember(key, principal, "Canceled")
+            self._remember(key, ended("Canceled"))
             return None
         try:
             receipt = _committed(tx)
         except NotShippedError:
-            self._remember(key, principal, "Succeeded", tx.receipt, is_unshipped=True)
+            self._remember(key, ended("Succeeded", tx.receipt, is_unshipped=True))
             raise
         except InDoubtError as error:
-            self._remember(key, principal, "Running", doubt=error.transaction_id)
+            self._remember(key, ended("Running", doubt=error.transaction_id))
             raise
         except Exception:
             # With a receipt it is durable, and what came behind the commit failed.
             status = "Failed" if tx.receipt is None else "Succeeded"
-            self._remember(key, principal, status, tx.receipt)
+            self._remember(key, ended(status, tx.receipt))
             raise
-        self._remember(key, principal, "Succeeded", receipt)
+        self._remember(key, ended("Succeeded", receipt))
         return receipt
 
     def _shipped(self, before: EndedTransaction) -> Receipt | None:
@@ -299,17 +300,7 @@ class RequestScope:
         found = self._ended.get(key)
         return found if found is not None and found.principal == principal.name else None
 
-    def _remember(
-        self,
-        key: str,
-        principal: Principal,
-        status: TransactionStatus,
-        receipt: Receipt | None = None,
-        doubt: str | None = None,
-        *,
-        is_unshipped: bool = False,
-    ) -> None:
-        ended = EndedTransaction(principal.name, status, receipt, doubt, is_unshipped)
+    def _remember(self, key: str, ended: EndedTransaction) -> None:
         with self._lock:
             self._ended[key] = ended
             while len(self._ended) > self.limits.ended_transactions_max:
