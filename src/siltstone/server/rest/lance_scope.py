@@ -31,7 +31,7 @@ class LanceScope:
         self.turns = scope.lance_turns.within(call.transaction or "")
         self.db, self.limits, self.root = scope.served.db, scope.limits, scope.served.db.path
         self.is_newest = not (call.transaction or call.snapshot)
-        # Also a reader's request may begin the versions of a table, but not one that may not write.
+        # Whether it may change something, be it only where a table's versions begin.
         self.is_writable = not call.snapshot and call.principal.role >= Role.WRITE
 
     @contextmanager

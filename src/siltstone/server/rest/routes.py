@@ -23,9 +23,9 @@ from siltstone.server.rest.native.statements import StatementRoutes
 from siltstone.server.rest.native.system import SystemRoutes
 from siltstone.server.rest.native.transactions import TransactionRoutes
 from siltstone.server.rest.scope import RequestScope
-from siltstone.server.rest.specification import routes_of_specification
+from siltstone.server.rest.specification import STREAM, routes_of_specification
 
-STREAM, EVENTS, TEXT = "stream", "events", "text"
+EVENTS, TEXT = "events", "text"
 _DIFF = ("a", "b", "tables", "rows", "format")
 _RANGE = ("since", "until", "tables", "format")
 _READ, _WRITE, _ADMIN = Role.READ, Role.WRITE, Role.ADMIN

@@ -7,13 +7,14 @@ from typing import Any, cast
 
 from siltstone.api.results import Receipt
 from siltstone.errors import RequestError
+from siltstone.lance_namespace.tables import DELIMITER
 from siltstone.lance_versions.errors import Code, Refused, invalid, unsupported
 from siltstone.local.group_upserts import WriteSet
 from siltstone.local.transaction import LocalTransaction
 from siltstone.server.http.replies import Reply
 from siltstone.server.http.route import Grouping, Role
 from siltstone.server.rest import schemas as bodies
-from siltstone.server.rest.call import DELIMITER, RestCall
+from siltstone.server.rest.call import RestCall
 from siltstone.server.rest.native import row_operations
 from siltstone.server.rest.native.rows import apply, is_upsert, missing_of
 from siltstone.server.rest.schemas import TransactionAnswer, TransactionStatus
