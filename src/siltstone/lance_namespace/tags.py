@@ -59,7 +59,6 @@ def delete_table_tag(scope: Scope, asked: bodies.TagRequest) -> Set:
 
     with scope.db.tag_turns.of(name):
         return bodies.NoMembers(), scope.write(work, None)[1].seq
-    raise AssertionError
 
 
 def _set(scope: Scope, asked: bodies.SetTagRequest, *, is_new: bool) -> Set:
@@ -76,7 +75,6 @@ def _set(scope: Scope, asked: bodies.SetTagRequest, *, is_new: bool) -> Set:
     with scope.db.tag_turns.of(name):
         seq = past_of(scope.db.core, name, asked.version).seq
         return bodies.NoMembers(), scope.write(work, None)[1].seq
-    raise AssertionError
 
 
 def _tags(scope: Scope, name: str) -> dict[str, int]:

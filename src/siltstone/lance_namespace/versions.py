@@ -67,7 +67,6 @@ def describe_table_version(
 def _seen(scope: Scope, asked: bodies.TableRequest) -> tuple[TableVersions, int]:
     with scope.reading() as db:
         return known(scope, ids.table_of(asked), db.versions), db.seq
-    raise AssertionError
 
 
 def _is_refused(scope: Scope, seen: TableVersions, number: int) -> bool:

@@ -70,7 +70,6 @@ def _created(scope: Scope, tx: EngineTransaction, name: str) -> str:
         return place_of(scope, tx, name)
     with scope.db.transaction() as now:
         return place_of(scope, now, name) if name in now.tables() else root_of(scope)
-    raise AssertionError
 
 
 def _mode(asked: bodies.CreateTableRequest) -> str:
@@ -111,7 +110,6 @@ def get_table_stats(
             nbytes = sum(file.size for file in reader.files(newest.pin))
         indexes, fragments = _indexes(scope, name), _fragments(lengths)
         return bodies.TableStatsAnswer(nbytes, rows, indexes, fragments), seq_shown(found)
-    raise AssertionError
 
 
 def _indexes(scope: Scope, name: str) -> int:

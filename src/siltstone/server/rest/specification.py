@@ -263,7 +263,6 @@ def _rows(scope: RequestScope, call: RestCall[Any], *, is_file: bool = True) -> 
             return Reply(arrow(reader, reader.close, is_file=is_file), seq)
         held.callback(reader.close)
         return Reply(arrow(reader, held.pop_all().close, is_file=is_file), seq)
-    raise AssertionError
 
 
 _HANDLERS: dict[str, Callable[..., Reply[Any]]] = {"query_table": _rows}
