@@ -24,9 +24,7 @@ def batch_commit_tables(
             bodies.DoneOperation(**{kind: _STATEMENTS[kind](scope, tx.lance, each)})
             for kind, each in operations
         ]
-    commit = commit_of(tx)
-    answer = bodies.CommitTablesAnswer(results=done, transaction_id=commit.transaction_id)
-    return answer, commit.seq
+    return commit_of(tx).told(bodies.CommitTablesAnswer(done))
 
 
 def _operation(given: bodies.TableOperation) -> tuple[str, Any]:

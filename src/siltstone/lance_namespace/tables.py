@@ -68,9 +68,7 @@ def declare_table(
         return declare(scope, tx.lance, asked).location
 
     location, commit = scope.write(work, str(scope.root))
-    answer = bodies.DeclareAnswer(location, managed_versioning=True)
-    answer.transaction_id = commit.transaction_id
-    return answer, commit.seq
+    return commit.told(bodies.DeclareAnswer(location, managed_versioning=True))
 
 
 def describe_table(
@@ -172,9 +170,7 @@ def drop_table(
 
     # What an applied token did before, it does not say.
     location, commit = scope.write(work, str(scope.root))
-    answer = bodies.DropTableAnswer(ids.ids_of(name), location)
-    answer.transaction_id = commit.transaction_id
-    return answer, commit.seq
+    return commit.told(bodies.DropTableAnswer(ids.ids_of(name), location))
 
 
 @dataclass
@@ -223,7 +219,7 @@ def rename_table(
         tx.rename_table(name, new_name)
 
     _, commit = scope.write(work, None)
-    return bodies.CommittedAnswer(transaction_id=commit.transaction_id), commit.seq
+    return commit.told(bodies.CommittedAnswer())
 
 
 def list_table_branches(

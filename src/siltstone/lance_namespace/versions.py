@@ -98,9 +98,7 @@ def create_table_version(
             _undeclare(scope, name)
         raise
     scope.turns.note_outcome(name, None)
-    answer = bodies.OneVersionAnswer(described(scope, found))
-    answer.transaction_id = commit.transaction_id
-    return answer, commit.seq
+    return commit.told(bodies.OneVersionAnswer(described(scope, found)))
 
 
 def _undeclare(scope: Scope, name: str) -> None:
@@ -211,10 +209,8 @@ def batch_create_table_versions(
     refuse_twice(asked.entries)
     with scope.writing() as tx, tx.whole():
         made = [import_staged(tx.lance, entry) for entry in asked.entries]
-    commit = commit_of(tx)
     answer = bodies.VersionsAnswer([described(scope, each) for each in made])
-    answer.transaction_id = commit.transaction_id
-    return answer, commit.seq
+    return commit_of(tx).told(answer)
 
 
 def batch_delete_table_versions(
@@ -223,10 +219,7 @@ def batch_delete_table_versions(
     """Hide versions from lists, by ranges; snapshots read them until the retention is over."""
     with scope.writing() as tx, tx.whole():
         hidden = hide_versions(tx.lance, asked)
-    commit = commit_of(tx)
-    answer = bodies.DeletedVersionsAnswer(hidden)
-    answer.transaction_id = commit.transaction_id
-    return answer, commit.seq
+    return commit_of(tx).told(bodies.DeletedVersionsAnswer(hidden))
 
 
 def refuse_twice(asked: Sequence[bodies.CreateVersionRequest]) -> None:

@@ -147,7 +147,7 @@ class RequestScope:
             with self._using(call.transaction, call.principal) as held:
                 return done(held.transaction, work, unknown), StatementCommit()
         found, receipt = self.commit(call, work, unknown)
-        return found, StatementCommit(receipt.seq, receipt.transaction_id or None)
+        return found, StatementCommit.of(receipt)
 
     @contextmanager
     def statement(
