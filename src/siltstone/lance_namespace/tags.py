@@ -27,7 +27,8 @@ def list_table_tags(scope: Scope, asked: bodies.TablePageRequest) -> tuple[bodie
     name = ids.table_of(asked)
     tags = _tags(scope, name)
     names, token = page(sorted(tags), asked)
-    return bodies.TagsAnswer({tag: _shown(scope, name, tags[tag]) for tag in names}, token), None
+    found = {tag: _shown(scope, name, tags[tag]) for tag in names}
+    return bodies.TagsAnswer(found, page_token=token), None
 
 
 def get_table_tag_version(
