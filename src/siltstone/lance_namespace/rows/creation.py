@@ -21,7 +21,6 @@ from siltstone.lance_versions.version_statements import VersionStatements
 PRIMARY_KEY = "primary_key"
 LANCE_KEY = b"lance-schema:unenforced-primary-key"
 _SMALL_ROWS = 100_000  # what Lance calls a small fragment
-_MODES = {"create": "create", "existok": "existok", "overwrite": "overwrite"}
 
 
 def create_table(
@@ -74,8 +73,8 @@ def _created(scope: Scope, tx: EngineTransaction, name: str) -> str:
 
 def _mode(asked: bodies.CreateTableRequest) -> str:
     text = asked.mode or "create"
-    mode = _MODES.get(text.replace("_", "").lower())
-    if mode is None:
+    mode = text.replace("_", "").lower()
+    if mode not in {"create", "existok", "overwrite"}:
         raise invalid(f"mode is create, exist_ok or overwrite, not {text[:80]!r}")
     return mode
 
