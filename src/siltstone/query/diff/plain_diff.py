@@ -30,7 +30,7 @@ from siltstone.formats.types.extensions import unwrapped
 from siltstone.formats.types.widening import in_type, widens
 from siltstone.process import deadline
 from siltstone.query.diff.diff import RowCounts
-from siltstone.query.diff.table_diff import ADDED, CHANGE, NEW, OLD, REMOVED, as_struct
+from siltstone.query.diff.table_diff import CHANGE, NEW, OLD, DiffShape, diff_batch
 
 HELD_BYTES_MAX = 1 << 30
 _SIDES = ("old", "new")
@@ -74,20 +74,11 @@ class PlainStates:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the diff; of none there is no batch."""
         old, new, gone, came = self._found()
-        fields = self.fields
-        for change, rows, at in ((REMOVED, old, gone), (ADDED, new, came)):
-            if not len(at):
-                continue
-            nothing = np.full(len(at), -1)
-            places = (at, nothing) if change == REMOVED else (nothing, at)
-            columns = [
-                pa.array([change] * len(at)),
-                *(
-                    as_struct(fields.field(name).type, rows, place)
-                    for name, place in zip((OLD, NEW), places, strict=True)
-                ),
-            ]
-            yield pa.RecordBatch.from_arrays(columns, schema=fields)
+        shape, nothing = DiffShape(self.fields), np.full(max(len(gone), len(came)), -1)
+        if len(gone):
+            yield diff_batch(old, new, gone, nothing[: len(gone)], shape)
+        if len(came):
+            yield diff_batch(old, new, nothing[: len(came)], came, shape)
 
     def _found(self) -> tuple[pa.Table, pa.Table, np.ndarray, np.ndarray]:
         """Return the rows that were read of both, and the places of those that differ."""
