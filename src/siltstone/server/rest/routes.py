@@ -14,11 +14,11 @@ from siltstone.server.http.pipeline import Pipeline
 from siltstone.server.http.replies import Pieces
 from siltstone.server.http.route import NOTHING, Handler, Role, Route
 from siltstone.server.metrics.exposition import Exposition
-from siltstone.server.rest.native import row_operations
 from siltstone.server.rest.native.changes import ChangeRoutes
 from siltstone.server.rest.native.follow import FollowRoutes
 from siltstone.server.rest.native.jobs import JobRoutes
 from siltstone.server.rest.native.past import PastRoutes
+from siltstone.server.rest.native.rows import ApplyRequest
 from siltstone.server.rest.native.statements import StatementRoutes
 from siltstone.server.rest.native.system import SystemRoutes
 from siltstone.server.rest.native.transactions import TransactionRoutes
@@ -82,7 +82,7 @@ def _route(method: str, path: str, role: Role, handler: Handler, **more: Any) ->
         request=asked,
         answer=None if answer in no_json else answer,
         # A body may have members that are not offered; `apply` is spared the look.
-        is_checked=asked not in {None, row_operations.ApplyRequest},
+        is_checked=asked not in {None, ApplyRequest},
         **more,
     )
 
