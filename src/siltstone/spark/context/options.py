@@ -348,10 +348,6 @@ def _is_true(name: str, text: str) -> bool:
     return _choice(_BOOLEANS, name, text) == "true"
 
 
-def _is_single_use(name: str, text: str) -> bool:
-    return _choice(PUSHDOWNS, name, text) == "single_use"
-
-
 def _number(least: int, kind: str, name: str, text: str) -> int:
     if text.isascii() and text.isdigit() and len(text) < 20 and int(text) >= least:
         return int(text)
@@ -425,7 +421,7 @@ _FIELDS: dict[str, tuple[str, _Parser]] = {
     ZONE: ("zone", zone_name),
     "columns": ("columns", _names),
     "filter": ("filter", _text),
-    "pushdown": ("is_single_use", _is_single_use),
+    "pushdown": ("is_single_use", lambda n, text: _choice(PUSHDOWNS, n, text) == "single_use"),
     "maxRowsPerTask": ("task_rows_max", partial(_number, 1, "an integer from 1")),
     "op": ("op", partial(_choice, OPS)),
     "order_by": ("order_by", _text),

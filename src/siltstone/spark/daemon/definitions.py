@@ -134,15 +134,6 @@ def _columns(given: StructType, table: str) -> list[pa.Field]:
     return [f.with_type(schemas.with_not_null(f.type, of.dataType)) for f, of in pairs]
 
 
-def _rename(tx: Transaction, asked: messages.RenameTable) -> None:
-    """Give a table another name.
-
-    Raises:
-        TableNotFoundError, RequestError: There is none, or another has the name.
-    """
-    tx.rename_table(asked.table, asked.to)
-
-
 def _drop(tx: Transaction, asked: messages.DropTable) -> bool:
     """Drop a table; return whether there was one."""
     if asked.table not in tx.tables():
@@ -168,7 +159,7 @@ def _delete(tx: Transaction, asked: messages.DeleteMatching) -> None:
 _WORK: dict[type, Callable[[Transaction, Any], bool | None]] = {
     messages.CreateTable: _create,
     messages.AlterTable: _alter,
-    messages.RenameTable: _rename,
+    messages.RenameTable: lambda tx, asked: tx.rename_table(asked.table, asked.to),
     messages.DropTable: _drop,
     messages.DeleteMatching: _delete,
 }

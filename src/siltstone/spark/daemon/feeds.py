@@ -131,10 +131,6 @@ def _limit(reader: FeedReader, _asked: FeedStep) -> Answer:
     return {"rows": found.max_rows if isinstance(found, ReadMaxRows) else None}, []
 
 
-def _initial(reader: FeedReader, _asked: FeedStep) -> Answer:
-    return {"offset": json.dumps(reader.initialOffset())}, []
-
-
 def _target(reader: FeedReader, _asked: FeedStep) -> Answer:
     reader.prepareForTriggerAvailableNow()
     return {}, []
@@ -164,7 +160,7 @@ def _commit(reader: FeedReader, asked: FeedStep) -> Answer:
 
 _STEPS: Mapping[str, Callable[[FeedReader, FeedStep], Answer]] = {
     "limit": _limit,
-    "initial": _initial,
+    "initial": lambda reader, _: ({"offset": json.dumps(reader.initialOffset())}, ()),
     "target": _target,
     "latest": _latest,
     "newest": _newest,
