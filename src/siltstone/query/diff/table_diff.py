@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from siltstone.engine.catalog.table_schema import TableSchema
 from siltstone.engine.order.key_range import KeyRange
 from siltstone.engine.order.ordered_rows import Page
 from siltstone.engine.read.read_union import KeyedReader
@@ -131,12 +132,8 @@ class TwoStates:
         if self.old is None or self.new is None:
             return []
         old, new = self.old.table_schema, self.new.table_schema
-        if self.is_one:
-            ids = [each for each in (old.names | new.names) if each not in new.schema.key]
-            return [(old.names.get(each), new.names.get(each)) for each in ids]
-        names = dict.fromkeys([*old.arrow.names, *new.arrow.names])
-        named = [name for name in names if name not in new.codec.names]
-        return [(n if n in old.ids else None, n if n in new.ids else None) for n in named]
+        pairs = column_pairs(old, new, is_one=self.is_one)
+        return [pair for pair in pairs if pair[1] not in new.codec.names]
 
     @staticmethod
     def _all_of(
@@ -150,6 +147,20 @@ class TwoStates:
             rows = pa.Table.from_batches([batch])
             old, new = (at, nothing) if change == REMOVED else (nothing, at)
             yield diff_batch(rows, rows, old, new, shape)
+
+
+def column_pairs(
+    old: TableSchema | None, new: TableSchema | None, *, is_one: bool
+) -> list[tuple[str | None, str | None]]:
+    """Return the names before and after of each column; None: it is not there.
+
+    Columns of one table are matched by their ids, those of two by their names.
+    """
+    before = {} if old is None else old.names if is_one else {n: n for n in old.ids}
+    after = {} if new is None else new.names if is_one else {n: n for n in new.ids}
+    keys: dict[Any, None] = dict.fromkeys([*before, *after])
+    known: Any = before, after
+    return [(known[0].get(key), known[1].get(key)) for key in keys]
 
 
 def _key_fields(reader: KeyedReader) -> list[pa.Field]:
