@@ -215,23 +215,13 @@ class RequestScope:
             Refused: Its client may only read, and it has a token, which a commit spends, or turns.
         """
         token = call.token
-        if token is not None:
+        if token is not None or turns is not None:
             call.principal.require(Role.WRITE)
-        if turns is not None:
-            call.principal.require(Role.WRITE)
-        taken = self.served.take_turns(turns)
-        try:
-            tx = self.served.db.transaction(isolation=isolation, durability=durability, token=token)
-        except BaseException:
-            self.served.turns.give_up(*taken)
-            raise
-        tx.turns = taken
-        try:
-            self.served.settle()
-            key = self.sessions.hold(self._home(call.principal), tx)
-        except BaseException:
-            tx.rollback()
-            raise
+        begin = partial(
+            self.served.db.transaction, isolation=isolation, durability=durability, token=token
+        )
+        hold = partial(self.sessions.hold, self._home(call.principal))
+        key, tx = self.served.held(turns, begin, hold)
         return key, tx.read_seq
 
     def end(self, call: RestCall, key: str, *, commits: bool) -> Receipt | None:
