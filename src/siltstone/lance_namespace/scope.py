@@ -100,27 +100,16 @@ class ClientReads:
 class Scope(Protocol):
     """Where operations go; `root` is the store's directory."""
 
-    @property
-    def root(self) -> Path: ...
-
-    @property
-    def is_writable(self) -> bool: ...
-
-    @property
-    def is_newest(self) -> bool:
-        """Whether it is neither a transaction nor a snapshot."""
-        ...
-
-    @property
-    def db(self) -> LocalStore: ...
+    root: Path
+    is_writable: bool
+    is_newest: bool
+    """Whether it is neither a transaction nor a snapshot."""
+    db: LocalStore
+    turns: Turns
+    """Requests that commit to one table follow each other: a loser finds out at once."""
 
     @property
     def limits(self) -> RowLimits: ...
-
-    @property
-    def turns(self) -> Turns:
-        """Requests that commit to one table follow each other: a loser finds out at once."""
-        ...
 
     def reading(self) -> AbstractContextManager[ClientReads]: ...
 
