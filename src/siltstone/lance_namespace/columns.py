@@ -115,9 +115,7 @@ def update_table_schema_metadata(
         table_in(tx, name).note(asked.metadata)
 
     _, commit = scope.write(work, None)
-    answer = bodies.SchemaMetadataAnswer(dict(asked.metadata))
-    answer.transaction_id = commit.transaction_id
-    return answer, commit.seq
+    return commit.told(bodies.SchemaMetadataAnswer(dict(asked.metadata)))
 
 
 def update_field_metadata(

@@ -58,7 +58,7 @@ def list_table_indices(
     name = ids.table_of(asked)
     indexes = sorted(scope.db[name].indexes(), key=_name_of)
     shown, token = page(indexes, asked, _name_of)
-    return bodies.IndexesAnswer([_shown(index) for index in shown], token), None
+    return bodies.IndexesAnswer([_shown(index) for index in shown], page_token=token), None
 
 
 def describe_table_index_stats(

@@ -54,7 +54,6 @@ def describe_namespace(
     name = ids.namespace_of(asked)
     with scope.reading() as db:
         return bodies.NamespaceAnswer(dict(require_namespace(db, name).get(name, {}))), db.seq
-    raise AssertionError
 
 
 def namespace_exists(scope: Scope, asked: bodies.NamespaceRequest) -> tuple[bodies.NoMembers, int]:
@@ -66,7 +65,6 @@ def namespace_exists(scope: Scope, asked: bodies.NamespaceRequest) -> tuple[bodi
     with scope.reading() as db:
         require_namespace(db, ids.namespace_of(asked))
         return bodies.NoMembers(), db.seq
-    raise AssertionError
 
 
 def require_namespace(db: ClientReads, name: str) -> Mapping[str, Properties]:

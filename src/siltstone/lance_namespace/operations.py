@@ -20,7 +20,7 @@ from typing import Any, get_args, get_type_hints
 
 import msgspec
 
-from siltstone.lance_namespace import batches, columns, indexes, namespaces, tables, tags, versions
+from siltstone.lance_namespace import columns, indexes, namespaces, tables, tags, versions
 from siltstone.lance_namespace.rows import creation, queries, writes
 from siltstone.lance_namespace.scope import Scope
 from siltstone.lance_namespace.specification.members import (
@@ -143,7 +143,7 @@ _ALL = (
     _operation(f"{_TABLE}/version/create", _WRITES, versions.create_table_version),
     _operation(f"{_TABLE}/version/delete", _WRITES, versions.batch_delete_table_versions),
     _operation("table/version/batch-create", _WRITES, versions.batch_create_table_versions),
-    _operation("table/batch-commit", _WRITES, batches.batch_commit_tables),
+    _operation("table/batch-commit", _WRITES, versions.batch_commit_tables),
 )
 OPERATIONS = {each.name: each for each in _ALL}
 

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import NoReturn, Protocol, TypeVar
 
 from siltstone.api.results import Receipt
 from siltstone.errors import ReadOnlyError, RequestError, TableNotFoundError
@@ -30,6 +30,15 @@ from siltstone.process.retry import Retry
 
 ATTEMPTS = 100
 Found = TypeVar("Found")
+
+
+class HasCommit(Protocol):
+    """The answer of a commit."""
+
+    transaction_id: str | None
+
+
+Committed = TypeVar("Committed", bound=HasCommit)
 RowReads = LocalSnapshot | LocalTransaction
 """What rows are read of."""
 
@@ -40,6 +49,16 @@ class StatementCommit:
 
     seq: int | None = None
     transaction_id: str | None = None
+
+    @classmethod
+    def of(cls, receipt: Receipt | None) -> StatementCommit:
+        """Return the commit of a receipt; without one there is none yet."""
+        return cls(receipt.seq, receipt.transaction_id or None) if receipt else cls()
+
+    def told(self, answer: Committed) -> tuple[Committed, int | None]:
+        """Return an answer with the id of the commit, and its seq."""
+        answer.transaction_id = self.transaction_id
+        return answer, self.seq
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,27 +100,16 @@ class ClientReads:
 class Scope(Protocol):
     """Where operations go; `root` is the store's directory."""
 
-    @property
-    def root(self) -> Path: ...
-
-    @property
-    def is_writable(self) -> bool: ...
-
-    @property
-    def is_newest(self) -> bool:
-        """Whether it is neither a transaction nor a snapshot."""
-        ...
-
-    @property
-    def db(self) -> LocalStore: ...
+    root: Path
+    is_writable: bool
+    is_newest: bool
+    """Whether it is neither a transaction nor a snapshot."""
+    db: LocalStore
+    turns: Turns
+    """Requests that commit to one table follow each other: a loser finds out at once."""
 
     @property
     def limits(self) -> RowLimits: ...
-
-    @property
-    def turns(self) -> Turns:
-        """Requests that commit to one table follow each other: a loser finds out at once."""
-        ...
 
     def reading(self) -> AbstractContextManager[ClientReads]: ...
 
@@ -178,7 +186,7 @@ class LiveScope:
         self, work: Callable[[LocalTransaction], Found], unknown: Found
     ) -> tuple[Found, StatementCommit]:
         found, receipt = committed(self._commits.transaction, work, unknown)
-        return found, StatementCommit(receipt.seq, receipt.transaction_id or None)
+        return found, StatementCommit.of(receipt)
 
 
 class TransactionScope:
@@ -229,10 +237,8 @@ class SnapshotScope:
     def reading(self) -> Generator[ClientReads]:
         yield ClientReads(self._snapshot.seq, self._snapshot, self._fresh, self._of)
 
-    @contextmanager
-    def writing(self, *, is_asked: bool = True) -> Generator[LocalTransaction]:  # noqa: ARG002 - tokens are of a server
+    def writing(self, **_: object) -> NoReturn:
         raise self._refusal
-        yield  # what makes it a generator
 
     def opened(self, held: ExitStack) -> RowReads:  # noqa: ARG002 - it is its caller's
         return self._snapshot
@@ -240,11 +246,7 @@ class SnapshotScope:
     def settle(self) -> None:
         """Do nothing, as in `LiveScope`."""
 
-    def write(
-        self,
-        work: Callable[[LocalTransaction], Found],  # noqa: ARG002 - as of every scope
-        unknown: Found,  # noqa: ARG002
-    ) -> tuple[Found, StatementCommit]:
+    def write(self, *_: object) -> NoReturn:
         raise self._refusal
 
     @property
@@ -278,12 +280,7 @@ def known(scope: Scope, name: str, look: Callable[[str], TableVersions]) -> Tabl
 
 def commit_of(tx: LocalTransaction) -> StatementCommit:
     """Return the commit that a transaction of `writing` was."""
-    receipt = tx.receipt
-    return (
-        StatementCommit()
-        if receipt is None
-        else StatementCommit(receipt.seq, receipt.transaction_id or None)
-    )
+    return StatementCommit.of(tx.receipt)
 
 
 @contextmanager

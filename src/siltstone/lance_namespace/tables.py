@@ -68,9 +68,7 @@ def declare_table(
         return declare(scope, tx.lance, asked).location
 
     location, commit = scope.write(work, str(scope.root))
-    answer = bodies.DeclareAnswer(location, managed_versioning=True)
-    answer.transaction_id = commit.transaction_id
-    return answer, commit.seq
+    return commit.told(bodies.DeclareAnswer(location, managed_versioning=True))
 
 
 def describe_table(
@@ -148,7 +146,6 @@ def _begun(scope: Scope, name: str) -> tuple[TableVersions, int]:
         tx.lance.begin_versions(name)
     with scope.reading() as db:
         return known(scope, name, db.versions), db.seq
-    raise AssertionError
 
 
 def table_exists(scope: Scope, asked: bodies.TableExistsRequest) -> tuple[bodies.NoMembers, int]:
@@ -159,7 +156,6 @@ def table_exists(scope: Scope, asked: bodies.TableExistsRequest) -> tuple[bodies
         if asked.version is not None:
             schema_then(scope.db.core, seen, asked.version, db.seq)
         return bodies.NoMembers(), db.seq
-    raise AssertionError
 
 
 def drop_table(
@@ -174,9 +170,7 @@ def drop_table(
 
     # What an applied token did before, it does not say.
     location, commit = scope.write(work, str(scope.root))
-    answer = bodies.DropTableAnswer(ids.ids_of(name), location)
-    answer.transaction_id = commit.transaction_id
-    return answer, commit.seq
+    return commit.told(bodies.DropTableAnswer(ids.ids_of(name), location))
 
 
 @dataclass
@@ -225,7 +219,7 @@ def rename_table(
         tx.rename_table(name, new_name)
 
     _, commit = scope.write(work, None)
-    return bodies.CommittedAnswer(transaction_id=commit.transaction_id), commit.seq
+    return commit.told(bodies.CommittedAnswer())
 
 
 def list_table_branches(
@@ -236,7 +230,6 @@ def list_table_branches(
         known(scope, ids.table_of(asked), db.seen)
         names, _ = page(list[str](), asked)
         return bodies.BranchesAnswer(dict.fromkeys(names)), db.seq
-    raise AssertionError
 
 
 def declare(

@@ -27,7 +27,8 @@ def list_table_tags(scope: Scope, asked: bodies.TablePageRequest) -> tuple[bodie
     name = ids.table_of(asked)
     tags = _tags(scope, name)
     names, token = page(sorted(tags), asked)
-    return bodies.TagsAnswer({tag: _shown(scope, name, tags[tag]) for tag in names}, token), None
+    found = {tag: _shown(scope, name, tags[tag]) for tag in names}
+    return bodies.TagsAnswer(found, page_token=token), None
 
 
 def get_table_tag_version(
@@ -59,7 +60,6 @@ def delete_table_tag(scope: Scope, asked: bodies.TagRequest) -> Set:
 
     with scope.db.tag_turns.of(name):
         return bodies.NoMembers(), scope.write(work, None)[1].seq
-    raise AssertionError
 
 
 def _set(scope: Scope, asked: bodies.SetTagRequest, *, is_new: bool) -> Set:
@@ -76,7 +76,6 @@ def _set(scope: Scope, asked: bodies.SetTagRequest, *, is_new: bool) -> Set:
     with scope.db.tag_turns.of(name):
         seq = past_of(scope.db.core, name, asked.version).seq
         return bodies.NoMembers(), scope.write(work, None)[1].seq
-    raise AssertionError
 
 
 def _tags(scope: Scope, name: str) -> dict[str, int]:

@@ -1,13 +1,15 @@
-"""Versions: the operations on the versions of tables, by their names."""
+"""Versions: the operations on the versions of tables, and on many tables in one commit."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from siltstone.errors import ConflictError, RequestError, SiltstoneError
 from siltstone.formats.manifest import Version
+from siltstone.lance_namespace import tables
 from siltstone.lance_namespace.scope import Scope, StatementCommit, commit_of, known
 from siltstone.lance_namespace.specification import bodies, ids
 from siltstone.lance_namespace.specification.pages import most_of
@@ -67,7 +69,6 @@ def describe_table_version(
 def _seen(scope: Scope, asked: bodies.TableRequest) -> tuple[TableVersions, int]:
     with scope.reading() as db:
         return known(scope, ids.table_of(asked), db.versions), db.seq
-    raise AssertionError
 
 
 def _is_refused(scope: Scope, seen: TableVersions, number: int) -> bool:
@@ -99,9 +100,7 @@ def create_table_version(
             _undeclare(scope, name)
         raise
     scope.turns.note_outcome(name, None)
-    answer = bodies.OneVersionAnswer(described(scope, found))
-    answer.transaction_id = commit.transaction_id
-    return answer, commit.seq
+    return commit.told(bodies.OneVersionAnswer(described(scope, found)))
 
 
 def _undeclare(scope: Scope, name: str) -> None:
@@ -212,10 +211,8 @@ def batch_create_table_versions(
     refuse_twice(asked.entries)
     with scope.writing() as tx, tx.whole():
         made = [import_staged(tx.lance, entry) for entry in asked.entries]
-    commit = commit_of(tx)
     answer = bodies.VersionsAnswer([described(scope, each) for each in made])
-    answer.transaction_id = commit.transaction_id
-    return answer, commit.seq
+    return commit_of(tx).told(answer)
 
 
 def batch_delete_table_versions(
@@ -224,10 +221,51 @@ def batch_delete_table_versions(
     """Hide versions from lists, by ranges; snapshots read them until the retention is over."""
     with scope.writing() as tx, tx.whole():
         hidden = hide_versions(tx.lance, asked)
-    commit = commit_of(tx)
-    answer = bodies.DeletedVersionsAnswer(hidden)
-    answer.transaction_id = commit.transaction_id
-    return answer, commit.seq
+    return commit_of(tx).told(bodies.DeletedVersionsAnswer(hidden))
+
+
+def batch_commit_tables(
+    scope: Scope, asked: bodies.CommitTablesRequest
+) -> tuple[bodies.CommitTablesAnswer, int | None]:
+    """Commit operations on many tables in one step: all or none, results in their order."""
+    operations = [_operation(each) for each in asked.operations]
+    made = [each for _, each in operations if isinstance(each, bodies.CreateVersionRequest)]
+    refuse_twice(made)
+    with scope.writing() as tx, tx.whole():
+        done = [
+            bodies.DoneOperation(**{kind: _STATEMENTS[kind](scope, tx.lance, each)})
+            for kind, each in operations
+        ]
+    return commit_of(tx).told(bodies.CommitTablesAnswer(done))
+
+
+def _operation(given: bodies.TableOperation) -> tuple[str, Any]:
+    asked = {kind: getattr(given, kind) for kind in _STATEMENTS}
+    found = [(kind, each) for kind, each in asked.items() if each is not None]
+    if len(found) != 1:
+        kinds = [kind for kind, _ in found]
+        raise RequestError(f"an operation must be one of {(*_STATEMENTS,)}; got {kinds}")
+    return found[0]
+
+
+def _created(
+    scope: Scope, statements: VersionStatements, asked: bodies.CreateVersionRequest
+) -> bodies.OneVersionAnswer:
+    return bodies.OneVersionAnswer(described(scope, import_staged(statements, asked)))
+
+
+def _hidden(
+    _: Scope, statements: VersionStatements, asked: bodies.DeleteVersionsRequest
+) -> bodies.DeletedVersionsAnswer:
+    return bodies.DeletedVersionsAnswer(hide_versions(statements, asked))
+
+
+_STATEMENTS: dict[str, Callable[[Scope, VersionStatements, Any], Any]] = {
+    "declare_table": tables.declare,
+    "create_table_version": _created,
+    "delete_table_versions": _hidden,
+    "deregister_table": tables.drop,
+}
 
 
 def refuse_twice(asked: Sequence[bodies.CreateVersionRequest]) -> None:

@@ -9,12 +9,13 @@ between each call and its answer.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
 from siltstone.choices import Outcome
 from siltstone.local.store import LocalStore
+from siltstone.local.transaction import LocalTransaction
 from siltstone.open.parts import Parts
 from siltstone.process.turns import NOBODY, WAIT_S, TableTurn, TableTurns
 from siltstone.units import require
@@ -106,6 +107,31 @@ class Served:
         finally:
             if may_wait:
                 self.waits.release()
+
+    def held(
+        self,
+        turns: Sequence[str] | None,
+        begin: Callable[[], LocalTransaction],
+        hold: Callable[[LocalTransaction], str],
+    ) -> tuple[str, LocalTransaction]:
+        """Begin a transaction with the turns of tables, for a client; return the key it is held by.
+
+        Raises:
+            SiltstoneError: What `begin` or `hold` raises; then nothing is left of it.
+        """
+        taken = self.take_turns(turns)
+        try:
+            tx = begin()
+        except BaseException:
+            self.turns.give_up(*taken)
+            raise
+        tx.turns = taken
+        try:
+            self.settle()
+            return hold(tx), tx
+        except BaseException:
+            tx.rollback()
+            raise
 
     def take(self, table: str) -> TableTurn | None:
         """Take the turn of a table for a statement that lost there; see `api.runs.TurnLines`."""

@@ -21,7 +21,6 @@ from siltstone.lance_versions.version_statements import VersionStatements
 PRIMARY_KEY = "primary_key"
 LANCE_KEY = b"lance-schema:unenforced-primary-key"
 _SMALL_ROWS = 100_000  # what Lance calls a small fragment
-_MODES = {"create": "create", "existok": "existok", "overwrite": "overwrite"}
 
 
 def create_table(
@@ -70,13 +69,12 @@ def _created(scope: Scope, tx: EngineTransaction, name: str) -> str:
         return place_of(scope, tx, name)
     with scope.db.transaction() as now:
         return place_of(scope, now, name) if name in now.tables() else root_of(scope)
-    raise AssertionError
 
 
 def _mode(asked: bodies.CreateTableRequest) -> str:
     text = asked.mode or "create"
-    mode = _MODES.get(text.replace("_", "").lower())
-    if mode is None:
+    mode = text.replace("_", "").lower()
+    if mode not in {"create", "existok", "overwrite"}:
         raise invalid(f"mode is create, exist_ok or overwrite, not {text[:80]!r}")
     return mode
 
@@ -111,7 +109,6 @@ def get_table_stats(
             nbytes = sum(file.size for file in reader.files(newest.pin))
         indexes, fragments = _indexes(scope, name), _fragments(lengths)
         return bodies.TableStatsAnswer(nbytes, rows, indexes, fragments), seq_shown(found)
-    raise AssertionError
 
 
 def _indexes(scope: Scope, name: str) -> int:

@@ -29,7 +29,7 @@ from siltstone.lance_namespace.specification import bodies
 from siltstone.lance_namespace.specification.full_text import AskedWords, words_of
 from siltstone.lance_versions.errors import Code, Refused, invalid, unsupported
 from siltstone.local.readable import LocalReadable
-from siltstone.query.search.vector_query import VectorQuery, vector_query
+from siltstone.query.search.vector_query import vector_query
 
 K_DEFAULT = 10
 K_ALL = 1 << 62
@@ -251,7 +251,8 @@ class RowQuery:
         Raises:
             Refused: The distance is not known, or there is no such column, or it is within one.
         """
-        name, metric = self.asked.vector_column or None, (self.asked.distance_type or "").lower()
+        asked = self.asked
+        name, metric = asked.vector_column or None, (asked.distance_type or "").lower()
         if metric and metric not in _METRICS:
             raise invalid(f"distance_type is one of {list(_METRICS)}")
         if name is not None and name not in schema.names:
@@ -260,8 +261,11 @@ class RowQuery:
             "column": name,
             "metric": metric or None,
             "distance_range": self._bounds,
-            **self._of_index,
-            "exact": bool(self.asked.bypass_vector_index) or most > SEARCHED_MAX,
+            # LanceDB says the partitions in two members, and any number in all three.
+            "nprobes": min(max(asked.nprobes or 0, asked.minimum_nprobes or 0), _PROBES_MAX)
+            or None,
+            "refine": min(asked.refine_factor or 0, _REFINE_MAX) or None,
+            "exact": bool(asked.bypass_vector_index) or most > SEARCHED_MAX,
         }
 
     def search_told(self, schema: pa.Schema, limits: RowLimits) -> str:
@@ -271,7 +275,8 @@ class RowQuery:
             Refused: As by `read`.
         """
         most = self._most(limits)
-        asked = self._checked(schema, most, limits)
+        of_vector = self._of_vector(schema, most) | {"k_max": limits.collected_rows_max}
+        asked = vector_query(schema, self.vector, k=most, **of_vector)
         rows = "all rows, filtered after that" if self._takes_before else "all rows that match"
         (least, end), within = self._bounds, ""
         if not (least is None and end is None):
@@ -282,25 +287,6 @@ class RowQuery:
             how = f"merged rows by an index of {asked.metric}, if there is one, others compared"
             how += f"; nprobes {asked.probes or 'by Lance'}, refine {asked.refine or 'by Lance'}"
         return f"{asked.metric}, in {asked.column}, over {rows}{within}: {how}"
-
-    def _checked(self, schema: pa.Schema, most: int, limits: RowLimits) -> VectorQuery:
-        of_vector = self._of_vector(schema, most)
-        return vector_query(
-            schema, self.vector, k=most, k_max=limits.collected_rows_max, **of_vector
-        )
-
-    @property
-    def _of_index(self) -> dict[str, Any]:
-        """What is said of an index: partitions, and rows to measure again.
-
-        LanceDB says the first in two members, and any number in them.
-        """
-        asked = self.asked
-        probes = max(asked.nprobes or 0, asked.minimum_nprobes or 0)
-        return {
-            "nprobes": min(probes, _PROBES_MAX) or None,
-            "refine": min(asked.refine_factor or 0, _REFINE_MAX) or None,
-        }
 
     @property
     def _bounds(self) -> tuple[float | None, float | None]:

@@ -95,14 +95,10 @@ class ListTablesRequest(ListNamespacesRequest, kw_only=True):
     include_declared: bool | None = None
 
 
-class ListAllTablesRequest(RequestBody, kw_only=True):
+class ListAllTablesRequest(ListTablesRequest, kw_only=True):
     """`delimiter` stands between the levels of a table: `$` by default. An `id` is the root's."""
 
-    id: list[str] | None = None
     delimiter: str | None = None
-    page_token: str | None = None
-    limit: Count | None = None
-    include_declared: bool | None = None
 
 
 class NamespaceAnswer(AnswerBody):
@@ -397,11 +393,10 @@ class TaggedVersion(VersionAnswer):
     manifest_size: Count = field(name="manifestSize")
 
 
-class TagsAnswer(AnswerBody):
+class TagsAnswer(PageAnswer):
     """LanceDB's remote client gets the object in it."""
 
     tags: dict[str, TaggedVersion]
-    page_token: str | None = None
 
 
 # rows
@@ -606,9 +601,8 @@ class IndexAnswer(IndexRows, kw_only=True):
     num_segments: Count
 
 
-class IndexesAnswer(AnswerBody):
+class IndexesAnswer(PageAnswer):
     indexes: list[IndexAnswer]
-    page_token: str | None = None
 
 
 class IndexStatsAnswer(IndexRows):

@@ -14,7 +14,7 @@ servers that give a version of `STRUCTURED`; for others it leaves out operators 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal
 
 from siltstone.lance_namespace.specification.members import FIXED, Name, NotOffered, RequestPart
@@ -92,14 +92,8 @@ class AskedWords:
     @property
     def options(self) -> dict[str, Any]:
         """All but the text; statistics are those of the index."""
-        return {
-            "column": self.column,
-            "operator": self.operator,
-            "phrase": self.phrase,
-            "fuzzy": self.fuzzy,
-            "boost": self.boost,
-            "exact": False,
-        }
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in given.items() if name != "text"} | {"exact": False}
 
     @property
     def columns(self) -> list[str]:

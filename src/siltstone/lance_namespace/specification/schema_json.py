@@ -19,35 +19,19 @@ from siltstone.lance_namespace.specification.bodies import (
     WantedType,
 )
 
-_PLAIN: dict[str, str] = {
-    "bool": "bool",
-    "string": "utf8",
-    "large_string": "large_utf8",
-    "binary": "binary",
-    "large_binary": "large_binary",
-    "halffloat": "float16",
-    "float": "float32",
-    "double": "float64",
-    "date32[day]": "date32",
-}
-_ARROW = {
-    **{name: kind.partition("[")[0] for kind, name in _PLAIN.items()},
-    "float16": "float16",
-    "halffloat": "float16",
-    "float32": "float32",
-    "float": "float32",
-    "float64": "float64",
-    "double": "float64",
-    "date32:day": "date32",
-}
-_OF_LANCE = {
-    "utf8": "string",
-    "large_utf8": "large_string",
+_TEXTS = {"utf8": "string", "large_utf8": "large_string"}
+_NUMBERS = {
     "float16": "halffloat",
     "float32": "float",
     "float64": "double",
     "date32": "date32:day",
 }
+"""Names of the specification, and what Lance calls these types."""
+_OF_LANCE = _TEXTS | _NUMBERS
+_PLAIN = {lance: name for name, lance in _OF_LANCE.items()} | {"date32[day]": "date32"}
+"""The names by those of Arrow, which has Lance's; all others are one and the same."""
+_STORED = _TEXTS | {lance: name for name, lance in _NUMBERS.items()}
+"""What the store calls types that have another name here, or in Lance."""
 
 
 def schema_json(schema: pa.Schema) -> JsonSchema:
@@ -90,8 +74,8 @@ def type_named(wanted: WantedType | str) -> pa.DataType:
 
 
 def _arrow_name(name: str) -> str:
-    if name in _ARROW:
-        return _ARROW[name]
+    if name in _STORED:
+        return _STORED[name]
     kind, *rest = name.split(":")
     if kind == "timestamp" and len(rest) >= 2:
         zone = ":".join(rest[1:])

@@ -41,17 +41,13 @@ def in_columns_of(
     else:
         _require_alike(name, until, planned, columns_at, wanted)
         names = tuple(n if n in planned.ids else None for n in wanted.arrow.names)
-    places = {n: place for place, n in enumerate(planned.arrow.names)}
+    at = [None if name is None else planned.arrow.names.index(name) for name in names]
     fields = feed_fields(wanted)
     if table.id != later.id:
         fields = plain_of(fields)
-    return [replace(task, fields=fields, stored=_stored(task, names, places)) for task in tasks]
-
-
-def _stored(
-    task: ChangeTask, names: Sequence[str | None], places: dict[str, int]
-) -> tuple[str | None, ...]:
-    return tuple(None if name is None else task.stored[places[name]] for name in names)
+    stored = [tuple(None if n is None else task.stored[n] for n in at) for task in tasks]
+    pairs = zip(tasks, stored, strict=True)
+    return [replace(task, fields=fields, stored=each) for task, each in pairs]
 
 
 def _require_alike(

@@ -30,7 +30,7 @@ from siltstone.formats.types.extensions import unwrapped
 from siltstone.formats.types.widening import in_type, widens
 from siltstone.process import deadline
 from siltstone.query.diff.diff import RowCounts
-from siltstone.query.diff.table_diff import ADDED, CHANGE, NEW, OLD, REMOVED, as_struct
+from siltstone.query.diff.table_diff import CHANGE, NEW, OLD, DiffShape, column_pairs, diff_batch
 
 HELD_BYTES_MAX = 1 << 30
 _SIDES = ("old", "new")
@@ -74,20 +74,11 @@ class PlainStates:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the diff; of none there is no batch."""
         old, new, gone, came = self._found()
-        fields = self.fields
-        for change, rows, at in ((REMOVED, old, gone), (ADDED, new, came)):
-            if not len(at):
-                continue
-            nothing = np.full(len(at), -1)
-            places = (at, nothing) if change == REMOVED else (nothing, at)
-            columns = [
-                pa.array([change] * len(at)),
-                *(
-                    as_struct(fields.field(name).type, rows, place)
-                    for name, place in zip((OLD, NEW), places, strict=True)
-                ),
-            ]
-            yield pa.RecordBatch.from_arrays(columns, schema=fields)
+        shape, nothing = DiffShape(self.fields), np.full(max(len(gone), len(came)), -1)
+        if len(gone):
+            yield diff_batch(old, new, gone, nothing[: len(gone)], shape)
+        if len(came):
+            yield diff_batch(old, new, nothing[: len(came)], came, shape)
 
     def _found(self) -> tuple[pa.Table, pa.Table, np.ndarray, np.ndarray]:
         """Return the rows that were read of both, and the places of those that differ."""
@@ -124,7 +115,8 @@ class PlainStates:
 
     def _comparable(self, old: pa.Table, new: pa.Table) -> tuple[pa.Table, pa.Table]:
         """Return rows with the same columns, which can be compared: of one table by their ids."""
-        pairs = self._pairs()
+        schemas = (reader.table_schema if reader else None for reader in (self.old, self.new))
+        pairs = column_pairs(*schemas, is_one=self.is_one)
         sides = [list[pa.Array](), list[pa.Array]()]
         for before, after in pairs:
             one, two = _column(old, before), _column(new, after)
@@ -133,15 +125,6 @@ class PlainStates:
             sides[1].append(two)
         names = [f"c{number}" for number in range(len(pairs))]
         return pa.table(sides[0], names=names), pa.table(sides[1], names=names)
-
-    def _pairs(self) -> list[tuple[str | None, str | None]]:
-        """Return the names before and after of each column; None: it is not there."""
-        old, new = (reader.table_schema if reader else None for reader in (self.old, self.new))
-        before = {} if old is None else old.names if self.is_one else {n: n for n in old.ids}
-        after = {} if new is None else new.names if self.is_one else {n: n for n in new.ids}
-        keys: dict[Any, None] = dict.fromkeys([*before, *after])
-        known: Any = before, after
-        return [(known[0].get(key), known[1].get(key)) for key in keys]
 
 
 def _fields(reader: Reader | None) -> pa.Schema:

@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from siltstone.engine.catalog.table_schema import TableSchema
 from siltstone.engine.order.key_range import KeyRange
 from siltstone.engine.order.ordered_rows import Page
 from siltstone.engine.read.read_union import KeyedReader
@@ -37,12 +38,12 @@ _compute: Any = pc
 
 
 @dataclass(frozen=True, slots=True)
-class _Shape:
+class DiffShape:
     """The columns of a diff, and the names that its key has before and after."""
 
     fields: pa.Schema
-    old_key: tuple[str, ...]
-    new_key: tuple[str, ...]
+    old_key: tuple[str, ...] = ()
+    new_key: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +98,12 @@ class TwoStates:
         """Yield the rows of the diff; of none there is no batch."""
         codec = self.codec
         if codec is None:
-            shape = _Shape(self.fields, (), ())
+            shape = DiffShape(self.fields)
             yield from self._all_of(self.old, REMOVED, shape)
             yield from self._all_of(self.new, ADDED, shape)
             return
         keys = [self._either(*each).table_schema.codec.names for each in self._turned]
-        shape = _Shape(self.fields, keys[0], keys[1])
+        shape = DiffShape(self.fields, keys[0], keys[1])
         pairs = self._pairs()
         for window in deadline.checked(self._windows(codec)):
             batch = _compared(window, pairs, shape)
@@ -131,15 +132,13 @@ class TwoStates:
         if self.old is None or self.new is None:
             return []
         old, new = self.old.table_schema, self.new.table_schema
-        if self.is_one:
-            ids = [each for each in (old.names | new.names) if each not in new.schema.key]
-            return [(old.names.get(each), new.names.get(each)) for each in ids]
-        names = dict.fromkeys([*old.arrow.names, *new.arrow.names])
-        named = [name for name in names if name not in new.codec.names]
-        return [(n if n in old.ids else None, n if n in new.ids else None) for n in named]
+        pairs = column_pairs(old, new, is_one=self.is_one)
+        return [pair for pair in pairs if pair[1] not in new.codec.names]
 
     @staticmethod
-    def _all_of(reader: KeyedReader | None, change: str, shape: _Shape) -> Iterator[pa.RecordBatch]:
+    def _all_of(
+        reader: KeyedReader | None, change: str, shape: DiffShape
+    ) -> Iterator[pa.RecordBatch]:
         if reader is None:
             return
         for batch in reader.in_order(KeyRange(), Page()):
@@ -147,7 +146,21 @@ class TwoStates:
             nothing = np.full(batch.num_rows, -1)
             rows = pa.Table.from_batches([batch])
             old, new = (at, nothing) if change == REMOVED else (nothing, at)
-            yield _batch(rows, rows, old, new, shape)
+            yield diff_batch(rows, rows, old, new, shape)
+
+
+def column_pairs(
+    old: TableSchema | None, new: TableSchema | None, *, is_one: bool
+) -> list[tuple[str | None, str | None]]:
+    """Return the names before and after of each column; None: it is not there.
+
+    Columns of one table are matched by their ids, those of two by their names.
+    """
+    before = {} if old is None else old.names if is_one else {n: n for n in old.ids}
+    after = {} if new is None else new.names if is_one else {n: n for n in new.ids}
+    keys: dict[Any, None] = dict.fromkeys([*before, *after])
+    known: Any = before, after
+    return [(known[0].get(key), known[1].get(key)) for key in keys]
 
 
 def _key_fields(reader: KeyedReader) -> list[pa.Field]:
@@ -167,7 +180,7 @@ def as_structs(rows: pa.Table, of: pa.RecordBatch, codec: KeyCodec, column: str)
 
 
 def _compared(
-    window: Window, pairs: list[tuple[str | None, str | None]], shape: _Shape
+    window: Window, pairs: list[tuple[str | None, str | None]], shape: DiffShape
 ) -> pa.RecordBatch:
     """Return what differs in a window."""
     old, new = window
@@ -181,7 +194,7 @@ def _compared(
     olds = np.concatenate([in_old[changed], removed, np.full(len(added), -1)])
     news = np.concatenate([in_new[changed], np.full(len(removed), -1), added])
     order = _key_order(old, new, olds, news)
-    return _batch(old.rows, new.rows, olds[order], news[order], shape)
+    return diff_batch(old.rows, new.rows, olds[order], news[order], shape)
 
 
 def _partners(old: KeyedRows, new: KeyedRows) -> np.ndarray:
@@ -231,8 +244,8 @@ def _key_order(old: KeyedRows, new: KeyedRows, olds: np.ndarray, news: np.ndarra
     return _compute.array_sort_indices(keys).to_numpy().astype(np.int64)
 
 
-def _batch(
-    old: pa.Table, new: pa.Table, olds: np.ndarray, news: np.ndarray, shape: _Shape
+def diff_batch(
+    old: pa.Table, new: pa.Table, olds: np.ndarray, news: np.ndarray, shape: DiffShape
 ) -> pa.RecordBatch:
     """Return rows of a diff, by the places of the old and the new ones; -1: there is none."""
     fields = shape.fields

@@ -33,6 +33,7 @@ from siltstone.errors import RequestError
 from siltstone.formats.conversion.arrow_stream import packed
 from siltstone.formats.manifest import Pin, Record, pins_of
 from siltstone.query.scan.scan_task import PinnedRows, Positions, ScanTask
+from siltstone.query.scan.stored_files import tables_of
 from siltstone.storage.manifest.manifest_store import Lease
 from siltstone.storage.site import site_of
 from siltstone.storage.tables.tables import PinnedTable
@@ -90,7 +91,7 @@ def files_of(reader: Reader, tasks: Iterable[ScanTask]) -> int:
         reader: A reader of the view and the seq of the plan.
         tasks: The tasks, in any order.
     """
-    starts = {table.pin.path: [first for first, _ in table.spans] for table in _tables_of(reader)}
+    starts = {table.pin.path: [first for first, _ in table.spans] for _, table in tables_of(reader)}
     found: set[tuple[str, int]] = set()
     for task in tasks:
         if isinstance(task.source, PinnedRows):
@@ -125,14 +126,6 @@ def batch_bytes_of(tasks: Iterable[ScanTask], rows: int) -> int:
     return max(
         (stored * min(rows, count) // max(1, count) for stored, count in sizes.values()), default=0
     )
-
-
-def _tables_of(reader: Reader) -> list[PinnedTable | Attached]:
-    if isinstance(reader, PlainReader):
-        return [] if reader.table is None else [reader.table]
-    assert isinstance(reader, KeyedReader)
-    base: list[PinnedTable | Attached] = [] if reader.base is None else [reader.base.table]
-    return base + [run.table for run in reader.sources if isinstance(run, HistoryRun)]
 
 
 class TaskFiles(msgspec.Struct, frozen=True):

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 
 import msgspec
 
+from siltstone.engine.levels.attached import Attached
 from siltstone.engine.levels.history_run import HistoryRun
 from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.reader import PlainReader, Reader
 from siltstone.formats.manifest import Pin
-from siltstone.storage.tables.tables import TableReader
+from siltstone.storage.tables.tables import PinnedTable, TableReader
 
 BASE, HISTORY = "base", "history"
 
@@ -35,20 +36,22 @@ def stored_files(reader: Reader, tables: TableReader) -> list[StoredFile]:
         reader: The table at its seq.
         tables: Opens its pins.
     """
-    return [file for level, pin in _pins_of(reader) for file in _files_of(level, pin, tables)]
+    pins = [(level, table.pin) for level, table in tables_of(reader)]
+    return [file for level, pin in pins for file in _files_of(level, pin, tables)]
 
 
-def _pins_of(reader: Reader) -> Iterator[tuple[str, Pin]]:
+def tables_of(reader: Reader) -> Iterator[tuple[str, PinnedTable | Attached]]:
+    """Yield what a reader reads of Lance, each with its level."""
     if isinstance(reader, PlainReader):
         if reader.table is not None:
-            yield BASE, reader.table.pin
+            yield BASE, reader.table
         return
     assert isinstance(reader, KeyedReader)
     if reader.base is not None:
-        yield BASE, reader.base.table.pin
+        yield BASE, reader.base.table
     for source in reader.sources:
         if isinstance(source, HistoryRun):
-            yield HISTORY, source.table.pin
+            yield HISTORY, source.table
 
 
 def _files_of(level: str, pin: Pin, tables: TableReader) -> Iterator[StoredFile]:

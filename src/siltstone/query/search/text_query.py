@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from siltstone.arguments import count_of, flag_of
 from siltstone.choices import TextOperator
-from siltstone.errors import RequestError, SchemaMismatchError, no_such, not_one_of
-from siltstone.query.search.vector_query import K_MAX, float_of
+from siltstone.errors import RequestError, not_one_of
+from siltstone.query.search.vector_query import K_MAX, column_of, float_of, only_of
 
 SCORE = "_score"
 CHARACTERS_MAX = 10_000
@@ -150,23 +150,15 @@ class _Searched:
         """Return the name of a column that can be searched; None: of the only one."""
         if column is None:
             return self._only()
-        if not isinstance(column, str):
-            raise RequestError(f"column must be a name; got {column!r:.80}")
-        if column not in self.schema.names:
-            raise SchemaMismatchError(no_such("column", column, self.schema.names))
-        if column not in self.texts:
-            kind = self.schema.field(column).type
-            raise RequestError(f"column {column!r} is {kind}; a search for words needs texts")
-        if column not in self.indexed:
-            raise needs_index(column, is_plain=self.is_plain)
-        return column
+        found = column_of(self.schema, column, self.texts, "a search for words needs texts")
+        if found not in self.indexed:
+            raise needs_index(found, is_plain=self.is_plain)
+        return found
 
     def _only(self) -> str:
         indexed = [name for name in self.texts if name in self.indexed]
-        if len(indexed) == 1:
-            return indexed[0]
         if indexed:
-            raise RequestError(f"column must be one of {', '.join(indexed)}; got none")
+            return only_of(indexed)
         if not self.texts:
             names = ", ".join(self.schema.names[:20])
             raise RequestError(f"no column holds texts; the columns are {names}")

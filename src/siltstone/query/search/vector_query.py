@@ -93,24 +93,39 @@ def is_vector(kind: pa.DataType) -> bool:
 
 def _column(schema: pa.Schema, column: object) -> str:
     vectors = [field.name for field in schema if is_vector(field.type)]
-    if column is None:
-        if len(vectors) == 1:
-            return vectors[0]
-        if not vectors:
-            raise RequestError(
-                "no column holds vectors: fixed-size lists of floats or of uint8; the columns are"
-                f" {', '.join(schema.names[:20])}"
-            )
-        raise RequestError(f"column must be one of {', '.join(vectors)}; got none")
+    if column is None and not vectors:
+        raise RequestError(
+            "no column holds vectors: fixed-size lists of floats or of uint8; the columns are"
+            f" {', '.join(schema.names[:20])}"
+        )
+    needed = "a search needs fixed-size lists of floats or of uint8"
+    return only_of(vectors) if column is None else column_of(schema, column, vectors, needed)
+
+
+def only_of(columns: Sequence[str]) -> str:
+    """Return the one column that may be meant where none is named.
+
+    Raises:
+        RequestError: There are several.
+    """
+    if len(columns) > 1:
+        raise RequestError(f"column must be one of {', '.join(columns)}; got none")
+    return columns[0]
+
+
+def column_of(schema: pa.Schema, column: object, fitting: Sequence[str], needed: str) -> str:
+    """Return a column that is named and can be searched; `needed` says of which type it must be.
+
+    Raises:
+        RequestError: It is no name, or of another type.
+        SchemaMismatchError: There is no such column.
+    """
     if not isinstance(column, str):
         raise RequestError(f"column must be a name; got {column!r:.80}")
     if column not in schema.names:
         raise SchemaMismatchError(no_such("column", column, schema.names))
-    if column not in vectors:
-        kind = schema.field(column).type
-        raise RequestError(
-            f"column {column!r} is {kind}; a search needs fixed-size lists of floats or of uint8"
-        )
+    if column not in fitting:
+        raise RequestError(f"column {column!r} is {schema.field(column).type}; {needed}")
     return column
 
 

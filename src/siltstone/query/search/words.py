@@ -43,16 +43,12 @@ def indexed_columns(reader: Reader) -> frozenset[str]:
     """Return the columns that have an index of texts."""
     shown = [field.name for field in reader.table_schema.arrow if is_text(field.type)]
     if isinstance(reader, PlainReader):
-        known = {index.column for index in _of_version(reader)}
-        return frozenset(name for name in shown if name in known)
+        indexes = () if reader.table is None else reader.table.search.text_indexes
+        return frozenset(shown) & {index.column for index in indexes}
     if reader.texts is None:
         return frozenset()
     ids, texts = reader.table_schema.ids, reader.texts
     return frozenset(name for name in shown if texts.on(ids[name]))
-
-
-def _of_version(reader: PlainReader) -> list[TextIndex]:
-    return [] if reader.table is None else list(reader.table.search.text_indexes)
 
 
 @dataclass(frozen=True)

@@ -145,8 +145,21 @@ class SnapshotDataset(ds.Dataset):
         wanted = _both(self._filter, filter, self.schema)
         fields = [self.schema.field(name) for name in names]
         schema = pa.schema(fields, cast("Any", self.schema.metadata))
-        batches = _batches(self._source, names, wanted, limit, schema, batch_size)
+        batches = self._batches(wanted, limit, schema, batch_size)
         return pa.RecordBatchReader.from_batches(schema, batches)
+
+    def _batches(
+        self, filter: Filter, limit: int | None, schema: pa.Schema, batch_size: int | None
+    ) -> Iterator[pa.RecordBatch]:
+        """Scan when the first batch is pulled; close it with the last, or with the reader."""
+        reader = self._source.scan(list(schema.names), filter, limit)
+        try:
+            for batch in reader:
+                for start in range(0, batch.num_rows, batch_size or batch.num_rows or 1):
+                    part = batch.slice(start, batch_size) if batch_size else batch
+                    yield pa.RecordBatch.from_arrays(part.columns, schema=schema)
+        finally:
+            reader.close()
 
     def _needed(self, columns: Columns) -> list[str]:
         """Return the columns to scan, each once."""
@@ -209,25 +222,6 @@ def _as(rows: pa.Table, field: pa.Field) -> pa.ChunkedArray | pa.Array:
 
 def _listed(columns: Any) -> Any:
     return dict(columns) if isinstance(columns, Mapping) else list(columns)
-
-
-def _batches(
-    source: Scannable,
-    names: Sequence[str],
-    filter: Filter,
-    limit: int | None,
-    schema: pa.Schema,
-    batch_size: int | None,
-) -> Iterator[pa.RecordBatch]:
-    """Scan when the first batch is pulled; close it when the last was, or the reader is gone."""
-    reader = source.scan(list(names), filter, limit)
-    try:
-        for batch in reader:
-            for start in range(0, batch.num_rows, batch_size or batch.num_rows or 1):
-                part = batch.slice(start, batch_size) if batch_size else batch
-                yield pa.RecordBatch.from_arrays(part.columns, schema=schema)
-    finally:
-        reader.close()
 
 
 def _both(one: Filter, other: Filter, schema: pa.Schema) -> Filter:

@@ -12,6 +12,8 @@ types (DuckDB pushes those, so rows that it drops are not read), and few rows. A
 runs as it is written. A page reads no more than a statement that is not understood.
 """
 
+# ruff: noqa: A002 (`filter` is pyarrow's word)
+
 from __future__ import annotations
 
 import datetime as dt
@@ -73,10 +75,7 @@ class RowsInOrder:
         return self.source.schema
 
     def scan(
-        self,
-        columns: Sequence[str] | None,
-        filter: Filter,  # noqa: A002 (pyarrow's word)
-        limit: int | None,
+        self, columns: Sequence[str] | None, filter: Filter, limit: int | None
     ) -> pa.RecordBatchReader:
         """See `Scannable.scan`; `filter` is an expression, which DuckDB pushed."""
         scan, page = self.source.scan_by, {"limit": limit, "likely": self.likely}
@@ -96,46 +95,31 @@ def paged(sql: str, parameters: Parameters, tables: Tables) -> tuple[str, Tables
     if _MAY_PAGE.search(sql) is None:
         return sql, tables
     try:
-        return _Page.of(sql, parameters, tables).rewritten()
+        return _page(sql, parameters, tables)
     except UnpagedError:
         return sql, tables
 
 
-@dataclass(frozen=True, slots=True)
-class _Page:
-    """A statement that is a page of `table`."""
-
-    sql: str
-    table: str
-    ordered: RowsInOrder
-    tables: Tables
-
-    @classmethod
-    def of(cls, sql: str, parameters: Parameters, tables: Tables) -> _Page:
-        tree = _tree_of(sql)
-        _require({name for name, value in tree.args.items() if value} <= _PARTS)
-        table = tree.args["from_"].this
-        _require(type(table).__name__ == "Table")
-        _require({name for name, value in table.args.items() if value} <= {"this", "db", "alias"})
-        _require(not (table.args.get("alias") and table.args["alias"].columns))
-        name = ".".join(part.name for part in table.parts)
-        source = tables(name)
-        _require(source is not None)
-        known = _Columns(cast("Scannable", source).schema, folded(table.alias_or_name))
-        order, descending = _order(tree, known)
-        column = _column_of(source, order)
-        _check_shown(tree.expressions, known, order)
-        given = _Constants(parameters)
-        ends = _ends(tree.args.get("where"), known, order[0], given)
-        likely = sum(_rows_of(tree.args.get(part), given) for part in ("limit", "offset"))
-        return cls(sql, name, RowsInOrder(source, column, descending, ends, likely), tables)
-
-    def rewritten(self) -> tuple[str, Tables]:
-        first, end = _order_in(self.sql)
-        return self.sql[:first] + self.sql[end:], self._found
-
-    def _found(self, name: str) -> Scannable | None:
-        return self.ordered if name == self.table else self.tables(name)
+def _page(sql: str, parameters: Parameters, tables: Tables) -> tuple[str, Tables]:
+    tree = _tree_of(sql)
+    _require({name for name, value in tree.args.items() if value} <= _PARTS)
+    table = tree.args["from_"].this
+    _require(type(table).__name__ == "Table")
+    _require({name for name, value in table.args.items() if value} <= {"this", "db", "alias"})
+    _require(not (table.args.get("alias") and table.args["alias"].columns))
+    name = ".".join(part.name for part in table.parts)
+    source = tables(name)
+    _require(source is not None)
+    known = _Columns(cast("Scannable", source).schema, folded(table.alias_or_name))
+    order, descending = _order(tree, known)
+    column = _column_of(source, order)
+    _check_shown(tree.expressions, known, order)
+    given = _Constants(parameters)
+    ends = _ends(tree.args.get("where"), known, order[0], given)
+    likely = sum(_rows_of(tree.args.get(part), given) for part in ("limit", "offset"))
+    ordered = RowsInOrder(source, column, descending, ends, likely)
+    first, end = _order_in(sql)
+    return sql[:first] + sql[end:], lambda asked: ordered if asked == name else tables(asked)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,8 @@ column of all rows. It gets these rows instead, so all else of the statement (na
 done with the number) remains its own. Keys in order are `pages`.
 """
 
+# ruff: noqa: A002 (`filter` is pyarrow's word)
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
@@ -50,10 +52,7 @@ class Shortened:
         return self.source.schema
 
     def scan(
-        self,
-        columns: Sequence[str] | None,
-        filter: Filter,  # noqa: A002 - pyarrow's word
-        limit: int | None,
+        self, columns: Sequence[str] | None, filter: Filter, limit: int | None
     ) -> pa.RecordBatchReader:
         """Return these rows; if there is a filter, all that match."""
         return self.rows(columns) if filter is None else self.source.scan(columns, filter, limit)
@@ -89,7 +88,7 @@ class Ordered(Scannable, Protocol):
     def scan_by(
         self,
         columns: Sequence[str] | None,
-        filter: pc.Expression | None,  # noqa: A002 - pyarrow's word
+        filter: pc.Expression | None,
         *,
         column: str | None = None,
         ends: Sequence[tuple[str, object]] = (),
@@ -146,14 +145,11 @@ def _needed_by(node: Any) -> str | None:
 
     if isinstance(node, exp.Min | exp.Max) and _given(node) <= {"this"}:
         is_column = isinstance(node.this, exp.Column) and len(node.this.parts) == 1
-        return (
-            folded(node.this.name) if is_column else None
-        )  # with a dot it may be a field of a struct
+        # With a dot it may be a field of a struct.
+        return folded(node.this.name) if is_column else None
     is_count = isinstance(node, exp.Count) and _given(node) <= {"this", "big_int"}
-    is_of_rows = is_count and (
-        node.this is None or (isinstance(node.this, exp.Star) and not _given(node.this))
-    )
-    return ROWS if is_of_rows else None
+    is_star = is_count and isinstance(node.this, exp.Star) and not _given(node.this)
+    return ROWS if is_star or (is_count and node.this is None) else None
 
 
 def _given(node: Any) -> set[str]:

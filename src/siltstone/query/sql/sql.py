@@ -25,7 +25,7 @@ from siltstone.query.sql.allowed import MADE_LENGTH_MAX, TEXT_BYTES_MAX, refuse_
 from siltstone.query.sql.dataset import Scannable
 from siltstone.query.sql.frames import Variables, rows_of
 from siltstone.query.sql.names import Reads, lists_tables, reads_of
-from siltstone.query.sql.pages import paged
+from siltstone.query.sql.pages import Tables, paged
 from siltstone.query.sql.result import Result
 from siltstone.query.sql.searches import SearchCall, Searched, SearchedRows, taken_out
 from siltstone.query.sql.shielded import refuse_alike
@@ -57,7 +57,7 @@ def _first(rows: pa.RecordBatchReader, rows_max: int) -> Iterator[pa.RecordBatch
 
 def read(
     sql: str,
-    tables: Callable[[str], Scannable | None],
+    tables: Tables,
     names: Sequence[str],
     parameters: Parameters = None,
     *,
@@ -127,15 +127,11 @@ def read(
     return found
 
 
-def _with_then(
-    tables: Callable[[str], Scannable | None], then: Mapping[str, Scannable]
-) -> Callable[[str], Scannable | None]:
+def _with_then(tables: Tables, then: Mapping[str, Scannable]) -> Tables:
     return (lambda name: then.get(name) or tables(name)) if then else tables
 
 
-def _searched(
-    call: SearchCall, tables: Callable[[str], Scannable | None], names: Sequence[str]
-) -> SearchedRows:
+def _searched(call: SearchCall, tables: Tables, names: Sequence[str]) -> SearchedRows:
     source = tables(call.table)
     if source is None:
         raise TableNotFoundError(call.table, names)
@@ -145,10 +141,7 @@ def _searched(
 
 
 def _register_tables(
-    statement: Statement,
-    reads: Reads,
-    tables: Callable[[str], Scannable | None],
-    names: Sequence[str],
+    statement: Statement, reads: Reads, tables: Tables, names: Sequence[str]
 ) -> None:
     for name in reads.mentioned(names):
         source = tables(name)

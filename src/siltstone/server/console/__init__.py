@@ -61,9 +61,9 @@ def _pages() -> dict[str, _Asset]:
 def console_routes() -> list[Route]:
     """Return the routes of the console; they need no role."""
     return [
-        _page("/", _to_console),
-        _page("/console", _index),
-        _page("/console/{file}", _file),
+        _page("/", lambda _: _moved(307, "console")),
+        _page("/console", lambda _: _reply("index.html")),
+        _page("/console/{file}", lambda call: _reply(call.path["file"])),
         _page("/console/console/{file}", _one_up),
     ]
 
@@ -72,23 +72,13 @@ def _page(path: str, handler: Handler) -> Route:
     return Route("GET", path, Role.NOBODY, handler, takes=NOTHING, is_at_once=True)
 
 
-def _to_console(_: Any) -> Reply[bytes]:
-    return Reply(b"", status=307, headers={"location": "console", **HEADERS})
-
-
-def _index(_: Any) -> Reply[bytes]:
-    return _reply("index.html")
-
-
-def _file(call: Any) -> Reply[bytes]:
-    return _reply(call.path["file"])
+def _moved(status: int, place: str) -> Reply[bytes]:
+    return Reply(b"", status=status, headers={"location": place, **HEADERS})
 
 
 def _one_up(call: Any) -> Reply[bytes]:
     name = call.path["file"]
-    if name not in _pages():
-        return _reply(name)
-    return Reply(b"", status=308, headers={"location": f"../{name}", **HEADERS})
+    return _moved(308, f"../{name}") if name in _pages() else _reply(name)
 
 
 def _reply(name: str) -> Reply[bytes]:

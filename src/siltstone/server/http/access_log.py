@@ -10,6 +10,7 @@ from siltstone.server.http.request import HttpRequest
 from siltstone.telemetry.notices import NoticeLog
 
 _log = NoticeLog("siltstone.access")
+_LINE = "%s %s %d in %.4f s, client %s, request %s"
 
 
 class AccessLog:
@@ -19,16 +20,12 @@ class AccessLog:
         self, route: str, status: int, took_s: float, client: str, request: HttpRequest
     ) -> None:
         """Log a request whose answer begins now, `took_s` after it came."""
-        method = request.scope["method"]
-        _log.info(
-            "%s %s %d in %.4f s, client %s, request %s",
-            *(method, route, status, took_s, client, request.id),
-            fields={
-                "method": method,
-                "route": route,
-                "status": status,
-                "seconds": round(took_s, 6),
-                "client": client,
-                "request": request.id,
-            },
-        )
+        fields = {
+            "method": request.scope["method"],
+            "route": route,
+            "status": status,
+            "seconds": round(took_s, 6),
+            "client": client,
+            "request": request.id,
+        }
+        _log.info(_LINE, *fields.values(), fields=fields)

@@ -70,7 +70,9 @@ class WireFormat(Protocol):
         """Decode the request and run its handler, in a thread that may wait."""
         ...
 
-    def prepare(self, request: HttpRequest, route: Route, caller: Any, body: bytes) -> Any | None:
+    def prepare(
+        self, request: HttpRequest, route: Route, caller: Any, body: bytes, /
+    ) -> Any | None:
         """Decode the request of a route with a grouping, and prepare it for its group."""
         ...
 

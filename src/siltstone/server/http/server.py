@@ -43,14 +43,6 @@ class SpentIds(Protocol):
     def remove(self, spend: Callable[[str], bool], /) -> None: ...
 
 
-class ServedConnection(Protocol):
-    """A connection that ends with its server."""
-
-    def end(self) -> None:
-        """Cut it, once what was written is passed on."""
-        ...
-
-
 class HttpServer:
     """See the module. One thread opens, one closes."""
 
@@ -154,7 +146,8 @@ class ServerThread(uvicorn.Server):
         self._is_ready = threading.Event()
         self._stopping = asyncio.Event()
         self._sweep, self._policy, self._handover = sweep, policy, handover
-        self._thread = threading.Thread(target=self._serve_all, name=policy.name, daemon=True)
+        given = {"sockets": [listener]}
+        self._thread = threading.Thread(None, self.run, policy.name, kwargs=given, daemon=True)
         _threads.add(self)
 
     def start(self, address: object) -> None:
@@ -172,9 +165,6 @@ class ServerThread(uvicorn.Server):
                 self.stop()
         if not is_ready:
             raise UnavailableError(f"{address} did not begin to answer")
-
-    def _serve_all(self) -> None:
-        self.run(sockets=[self._listener])
 
     def stop(self) -> None:
         """Stop, from any thread, and wait for the end; a second time does nothing."""
@@ -213,7 +203,7 @@ class ServerThread(uvicorn.Server):
         # Else we would wait for a client that does not read what was sent, and a client would wait
         # on a socket that stays open. An answer of this turn of the loop is not sent yet.
         for connection in list(self.server_state.connections):
-            cast("ServedConnection", connection).end()
+            cast("Any", connection).end()  # cut, once what was written is passed on
         await asyncio.sleep(0)
         await super().shutdown(sockets)
 

@@ -22,6 +22,7 @@ from siltstone.lance_namespace.specification.members import (
     refuse_branch,
     refuse_not_offered,
 )
+from siltstone.lance_namespace.tables import DELIMITER
 from siltstone.lance_versions.errors import invalid
 from siltstone.server.rest.tokens import Principal
 
@@ -32,8 +33,7 @@ TOKEN_HEADER = "x-siltstone-token"  # noqa: S105 - a name
 KEYED_HEADER = "x-siltstone-keyed"
 OUR_PREFIX = b"x-siltstone-"
 _OURS = (TRANSACTION_HEADER, SNAPSHOT_HEADER, TOKEN_HEADER, KEYED_HEADER)
-DELIMITER = "$"
-_TRUTHS = {"true": True, "1": True, "false": False, "0": False}
+TRUTHS = {"true": True, "1": True, "false": False, "0": False}
 Asked = TypeVar("Asked")
 
 
@@ -159,7 +159,7 @@ class RestCall(Generic[Asked]):
         Raises:
             Refused: It says something else.
         """
-        found = _TRUTHS.get((self.query.get(name) or "false").lower())
+        found = TRUTHS.get((self.query.get(name) or "false").lower())
         if found is None:
             raise invalid(f"{name} is true or false")
         return found

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar
 
 from siltstone.errors import ReadOnlyError
@@ -30,18 +29,10 @@ class LanceScope:
     def __init__(self, scope: RequestScope, call: RestCall[Any]) -> None:
         self._scope, self._call = scope, call
         self.turns = scope.lance_turns.within(call.transaction or "")
-        self.db, self.limits = scope.served.db, scope.limits
+        self.db, self.limits, self.root = scope.served.db, scope.limits, scope.served.db.path
         self.is_newest = not (call.transaction or call.snapshot)
-
-    @property
-    def root(self) -> Path:
-        """The store's directory."""
-        return self._scope.served.db.path
-
-    @property
-    def is_writable(self) -> bool:
-        """Whether the request may change something, be it only where a table's versions begin."""
-        return not self._call.snapshot and self._call.principal.role >= Role.WRITE
+        # Whether it may change something, be it only where a table's versions begin.
+        self.is_writable = not call.snapshot and call.principal.role >= Role.WRITE
 
     @contextmanager
     def reading(self) -> Generator[ClientReads]:

@@ -7,8 +7,6 @@ Clients choose the class of their error by `code` alone; the HTTP status is for 
 
 from __future__ import annotations
 
-from http import HTTPStatus
-
 import msgspec
 from starlette.responses import Response
 
@@ -101,10 +99,3 @@ def refusal(
     """Return the flat body of an error."""
     body = ErrorAnswer(error[:ERROR_CHARACTERS_MAX], int(code), detail, request_id or None)
     return Response(msgspec.json.encode(body), status, _HEADERS.get(code), JSON_TYPE)
-
-
-def of_status(status: int, request_id: str) -> Response:
-    """Return the answer where no route is: no such address (404), or no such method (405)."""
-    phrase = HTTPStatus(status).phrase.lower()
-    text = f"{phrase}: the routes are those of /openapi.json"
-    return refusal(status, Code.UNSUPPORTED, text, request_id)

@@ -14,19 +14,19 @@ from siltstone.server.http.pipeline import Pipeline
 from siltstone.server.http.replies import Pieces
 from siltstone.server.http.route import NOTHING, Handler, Role, Route
 from siltstone.server.metrics.exposition import Exposition
-from siltstone.server.rest.native import row_operations
 from siltstone.server.rest.native.changes import ChangeRoutes
 from siltstone.server.rest.native.follow import FollowRoutes
 from siltstone.server.rest.native.jobs import JobRoutes
 from siltstone.server.rest.native.past import PastRoutes
 from siltstone.server.rest.native.publishes import PublishRoutes
+from siltstone.server.rest.native.rows import ApplyRequest
 from siltstone.server.rest.native.statements import StatementRoutes
 from siltstone.server.rest.native.system import SystemRoutes
 from siltstone.server.rest.native.transactions import TransactionRoutes
 from siltstone.server.rest.scope import RequestScope
-from siltstone.server.rest.specification import routes_of_specification
+from siltstone.server.rest.specification import STREAM, routes_of_specification
 
-STREAM, EVENTS, TEXT = "stream", "events", "text"
+EVENTS, TEXT = "events", "text"
 _DIFF = ("a", "b", "tables", "rows", "format")
 _RANGE = ("since", "until", "tables", "format")
 _READ, _WRITE, _ADMIN = Role.READ, Role.WRITE, Role.ADMIN
@@ -84,7 +84,7 @@ def _route(method: str, path: str, role: Role, handler: Handler, **more: Any) ->
         request=asked,
         answer=None if answer in no_json else answer,
         # A body may have members that are not offered; `apply` is spared the look.
-        is_checked=asked not in {None, row_operations.ApplyRequest},
+        is_checked=asked not in {None, ApplyRequest},
         **more,
     )
 

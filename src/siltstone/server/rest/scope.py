@@ -147,7 +147,7 @@ class RequestScope:
             with self._using(call.transaction, call.principal) as held:
                 return done(held.transaction, work, unknown), StatementCommit()
         found, receipt = self.commit(call, work, unknown)
-        return found, StatementCommit(receipt.seq, receipt.transaction_id or None)
+        return found, StatementCommit.of(receipt)
 
     @contextmanager
     def statement(
@@ -215,23 +215,13 @@ class RequestScope:
             Refused: Its client may only read, and it has a token, which a commit spends, or turns.
         """
         token = call.token
-        if token is not None:
+        if token is not None or turns is not None:
             call.principal.require(Role.WRITE)
-        if turns is not None:
-            call.principal.require(Role.WRITE)
-        taken = self.served.take_turns(turns)
-        try:
-            tx = self.served.db.transaction(isolation=isolation, durability=durability, token=token)
-        except BaseException:
-            self.served.turns.give_up(*taken)
-            raise
-        tx.turns = taken
-        try:
-            self.served.settle()
-            key = self.sessions.hold(self._home(call.principal), tx)
-        except BaseException:
-            tx.rollback()
-            raise
+        begin = partial(
+            self.served.db.transaction, isolation=isolation, durability=durability, token=token
+        )
+        hold = partial(self.sessions.hold, self._home(call.principal))
+        key, tx = self.served.held(turns, begin, hold)
         return key, tx.read_seq
 
     def end(self, call: RestCall, key: str, *, commits: bool) -> Receipt | None:
@@ -260,24 +250,25 @@ class RequestScope:
     def _finish(
         self, key: str, tx: LocalTransaction, principal: Principal, *, commits: bool
     ) -> Receipt | None:
+        ended = partial(EndedTransaction, principal.name)
         if not commits:
             tx.rollback()
-            self._remember(key, principal, "Canceled")
+            self._remember(key, ended("Canceled"))
             return None
         try:
             receipt = _committed(tx)
         except NotShippedError:
-            self._remember(key, principal, "Succeeded", tx.receipt, is_unshipped=True)
+            self._remember(key, ended("Succeeded", tx.receipt, is_unshipped=True))
             raise
         except InDoubtError as error:
-            self._remember(key, principal, "Running", doubt=error.transaction_id)
+            self._remember(key, ended("Running", doubt=error.transaction_id))
             raise
         except Exception:
             # With a receipt it is durable, and what came behind the commit failed.
             status = "Failed" if tx.receipt is None else "Succeeded"
-            self._remember(key, principal, status, tx.receipt)
+            self._remember(key, ended(status, tx.receipt))
             raise
-        self._remember(key, principal, "Succeeded", receipt)
+        self._remember(key, ended("Succeeded", receipt))
         return receipt
 
     def _shipped(self, before: EndedTransaction) -> Receipt | None:
@@ -299,17 +290,7 @@ class RequestScope:
         found = self._ended.get(key)
         return found if found is not None and found.principal == principal.name else None
 
-    def _remember(
-        self,
-        key: str,
-        principal: Principal,
-        status: TransactionStatus,
-        receipt: Receipt | None = None,
-        doubt: str | None = None,
-        *,
-        is_unshipped: bool = False,
-    ) -> None:
-        ended = EndedTransaction(principal.name, status, receipt, doubt, is_unshipped)
+    def _remember(self, key: str, ended: EndedTransaction) -> None:
         with self._lock:
             self._ended[key] = ended
             while len(self._ended) > self.limits.ended_transactions_max:

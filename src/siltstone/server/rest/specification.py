@@ -32,7 +32,7 @@ from siltstone.lance_versions.errors import invalid, unsupported
 from siltstone.operations import Role
 from siltstone.server.http.replies import Pieces, Reply
 from siltstone.server.http.route import ARROW, JSON, NOTHING, Route
-from siltstone.server.rest.call import RestCall
+from siltstone.server.rest.call import TRUTHS, RestCall
 from siltstone.server.rest.lance_scope import LanceScope
 from siltstone.server.rest.scope import RequestScope
 from siltstone.server.rest.wire import arrow
@@ -113,8 +113,8 @@ def _members(call: RestCall[Any], operation: SpecifiedOperation) -> Any:
         if text and name in members
     }
     if operation.is_in_query:
-        spelled = _SPELLED.get(operation.name, _as_it_is)(call, given)
-        asked: Any = converted(spelled, operation.request)
+        spell = _SPELLED.get(operation.name)
+        asked: Any = converted(spell(call, given) if spell else given, operation.request)
         refuse_not_offered(asked)
     else:
         asked = _body(call, operation)
@@ -146,14 +146,13 @@ def _body(call: RestCall[Any], operation: SpecifiedOperation) -> Any:
 
 
 _NUMBER = re.compile(r"-?[1-9][0-9]{0,18}|0")
-_TRUTHS = {"true": True, "1": True, "false": False, "0": False}
 
 
 def _value(text: str, kinds: frozenset[Any]) -> object:
     """Return a parameter as the JSON that it stands for; what is none stays a text."""
     if int in kinds and _NUMBER.fullmatch(text):
         return int(text)
-    return _TRUTHS.get(text.lower(), text) if bool in kinds else text
+    return TRUTHS.get(text.lower(), text) if bool in kinds else text
 
 
 @cache
@@ -169,10 +168,6 @@ def _query_of(operation: SpecifiedOperation) -> type[msgspec.Struct]:
     hints = get_type_hints(operation.request, include_extras=True)
     members = [(name, hints[name], None) for name in operation.query]
     return msgspec.defstruct("Query", members, forbid_unknown_fields=True)
-
-
-def _as_it_is(_: RestCall[Any], given: dict[str, Any]) -> dict[str, Any]:
-    return given
 
 
 def _of_creation(call: RestCall[Any], given: dict[str, Any]) -> dict[str, Any]:
@@ -212,24 +207,8 @@ _SPELLED: dict[str, Callable[[RestCall[Any], dict[str, Any]], dict[str, Any]]] =
 # the forms of answers
 
 
-def _nothing(_: RestCall[Any], __: object) -> bytes:
-    return b""
-
-
-def _count(_: RestCall[Any], found: bodies.CountAnswer) -> int:
-    return found.count
-
-
 def _plan(_: RestCall[Any], found: bodies.PlanAnswer) -> str:
     return found.plan
-
-
-def _tags(call: RestCall[Any], found: bodies.TagsAnswer) -> object:
-    return found.tags if call.is_remote else found
-
-
-def _metadata(_: RestCall[Any], found: bodies.SchemaMetadataAnswer) -> dict[str, str]:
-    return found.metadata
 
 
 def _updated(call: RestCall[Any], found: bodies.UpdateAnswer) -> bodies.UpdateAnswer:
@@ -246,15 +225,15 @@ def _table(call: RestCall[Any], found: bodies.TableAnswer) -> bodies.TableAnswer
 
 
 _FORMS: dict[str, Callable[[RestCall[Any], Any], object]] = {
-    "namespace_exists": _nothing,
-    "table_exists": _nothing,
+    "namespace_exists": lambda _, __: b"",
+    "table_exists": lambda _, __: b"",
     "describe_table": _table,
-    "count_table_rows": _count,
+    "count_table_rows": lambda _, found: found.count,
     "explain_table_query_plan": _plan,
     "analyze_table_query_plan": _plan,
-    "list_table_tags": _tags,
+    "list_table_tags": lambda call, found: found.tags if call.is_remote else found,
     "update_table": _updated,
-    "update_table_schema_metadata": _metadata,
+    "update_table_schema_metadata": lambda _, found: found.metadata,
 }
 _BODIES: dict[str, Any] = {"update_table_schema_metadata": dict[str, str]}
 """The types of bodies that have another form over REST."""
@@ -284,7 +263,6 @@ def _rows(scope: RequestScope, call: RestCall[Any], *, is_file: bool = True) -> 
             return Reply(arrow(reader, reader.close, is_file=is_file), seq)
         held.callback(reader.close)
         return Reply(arrow(reader, held.pop_all().close, is_file=is_file), seq)
-    raise AssertionError
 
 
 _HANDLERS: dict[str, Callable[..., Reply[Any]]] = {"query_table": _rows}

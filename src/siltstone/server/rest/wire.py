@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterator, Mapping
+from http import HTTPStatus
 from typing import Any, cast
 
 import msgspec
@@ -11,7 +12,7 @@ import pyarrow as pa
 from starlette.responses import Response
 
 from siltstone.lance_namespace.specification.full_text import STRUCTURED
-from siltstone.lance_versions.errors import invalid
+from siltstone.lance_versions.errors import Code, invalid
 from siltstone.server.http.replies import ByteSink, Pieces, Reply
 from siltstone.server.http.request import REQUEST_ID_HEADER, HttpRequest
 from siltstone.server.http.route import Route
@@ -143,8 +144,9 @@ class RestWire:
         return refusals.response_of(error, request.id)
 
     def unknown(self, request: HttpRequest, status: int) -> Response:
-        """Return the flat error where no route is."""
-        return refusals.of_status(status, request.id)
+        """Return the flat error where no route is: no such address, or no such method."""
+        text = f"{HTTPStatus(status).phrase.lower()}: the routes are those of /openapi.json"
+        return refusals.refusal(status, Code.UNSUPPORTED, text, request.id)
 
     def headers(self, request: HttpRequest, caller: Principal | None) -> dict[str, str]:  # noqa: ARG002
         """Return the id of the request, and what LanceDB's client takes for our version.

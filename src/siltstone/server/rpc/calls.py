@@ -179,22 +179,11 @@ class Calls:
         for_writers = [name for name in ("token", "claim", "turns") if given.get(name) is not None]
         if for_writers and not call.session.may_write:
             raise AccessError(f"a transaction with {', '.join(for_writers)} needs write")
-        taken = self._served.take_turns(given.get("turns"))
         rest = {name: value for name, value in call.named.items() if name != "turns"}
         number = Number()  # it is known when the commit is asked for
-        try:
-            tx = _done(self._served.numbered(number), replace(call, named=rest))
-        except BaseException:
-            self._served.turns.give_up(*taken)
-            raise
-        assert isinstance(tx, LocalTransaction)
-        tx.turns = taken
-        try:
-            self._served.settle()
-            key = self._sessions.hold(call.session, tx, number)
-        except BaseException:
-            tx.rollback()
-            raise
+        begin = partial(_done, self._served.numbered(number), replace(call, named=rest))
+        hold = partial(self._sessions.hold, call.session, number=number)
+        key, tx = self._served.held(given.get("turns"), begin, hold)
         closed = sorted(self._served.turns.closed)
         return Outcome({"id": key, "seq": tx.read_seq} | ({"closed": closed} if closed else {}))
 

@@ -111,15 +111,8 @@ class RpcWire:
             return Reply(b"".join(rows.chunks), media_type=protocol.ARROW_TYPE)
         return Reply(rows)
 
-    def prepare(
-        self,
-        request: HttpRequest,  # noqa: ARG002
-        route: Route,  # noqa: ARG002
-        caller: Session,  # noqa: ARG002
-        body: bytes,  # noqa: ARG002
-    ) -> None:
+    def prepare(self, *_: object) -> None:
         """No verb has a group: each request runs alone."""
-        return
 
     def pieces(self, found: pa.RecordBatchReader | pa.Table, turn: Turn | None) -> Pieces:
         """Return rows as the pieces of a stream."""
@@ -175,15 +168,11 @@ def _arguments(body: bytes, kind: str) -> tuple[list[Any], dict[str, Any]]:
         return [stream_of_bytes(body).read_all()], {}
     if not body:
         return [], {}
-    found = decode(body)
-    if (
-        not isinstance(found, list)
-        or len(found) != 2
-        or not isinstance(found[0], list)
-        or not isinstance(found[1], dict)
-    ):
-        raise RequestError("a message holds [positional arguments, named arguments]")
-    return found[0], found[1]
+    match decode(body):
+        case [list() as arguments, dict() as named]:
+            return arguments, named
+        case _:
+            raise RequestError("a message holds [positional arguments, named arguments]")
 
 
 class _RowStream:

@@ -14,7 +14,6 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from siltstone.api.store import Store
@@ -24,6 +23,7 @@ from siltstone.local.store import require_store
 from siltstone.paths import root_of
 from siltstone.spark.catalog.jars import jar
 from siltstone.spark.context import stores as places
+from siltstone.spark.context.application import context_of
 
 CLASS = "org.apache.spark.sql.siltstone.SiltstoneCatalog"
 PLUGIN = "org.apache.spark.sql.siltstone.SiltstonePlugin"
@@ -101,10 +101,10 @@ def catalog_of(spark: SparkSession, path: str) -> str | None:
     """
     for name, uri in _catalogs(spark):
         if not is_url(uri) and str(root_of(uri, only_reads=True)) == path:
-            if _is_classic(spark):
+            if context_of(spark) is not None:
                 _bring_jar(spark)
             return name
-    if not _is_classic(spark):
+    if context_of(spark) is None:
         return None
     name = f"siltstone_{hashlib.sha256(path.encode()).hexdigest()[:12]}"
     try:
@@ -132,14 +132,6 @@ def quoted(*parts: str) -> str:
     return ".".join(f"`{part.replace('`', '``')}`" for part in parts)
 
 
-def _is_classic(spark: SparkSession) -> bool:
-    try:
-        _ = spark.sparkContext
-    except (PySparkException, AttributeError):  # of a client
-        return False
-    return True
-
-
 def _bring_jar(spark: SparkSession) -> None:
     """Add the jar to a session that was started without, and let this thread see its classes.
 
@@ -151,7 +143,7 @@ def _bring_jar(spark: SparkSession) -> None:
         return
     if not any(str(row[0]).endswith(mine.name) for row in spark.sql("LIST JARS").collect()):
         spark.sql(f"ADD JAR '{mine}'")
-    elif _is_classic(spark):
+    elif context_of(spark) is not None:
         session: Any = spark
         loader = session._jsparkSession.sharedState().jarClassLoader()  # noqa: SLF001
         session._jvm.java.lang.Thread.currentThread().setContextClassLoader(loader)  # noqa: SLF001
@@ -161,10 +153,7 @@ def _choose_python(spark: SparkSession) -> None:
     """Let a local master start this Python if none was chosen: see `sessions`."""
     if "PYSPARK_PYTHON" in os.environ:
         return
-    try:
-        context: Any = spark.sparkContext
-        if (context.master or "").startswith("local"):
-            conf = context._jsc.sc().conf()  # noqa: SLF001 - nothing public changes it afterwards
-            conf.setIfMissing(PYTHON, sys.executable)
-    except (PySparkException, AttributeError):  # of a client
-        return
+    context: Any = context_of(spark)
+    if context is not None and (context.master or "").startswith("local"):
+        conf = context._jsc.sc().conf()  # noqa: SLF001 - nothing public changes it afterwards
+        conf.setIfMissing(PYTHON, sys.executable)

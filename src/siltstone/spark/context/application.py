@@ -29,9 +29,10 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import msgspec
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
@@ -57,7 +58,6 @@ SPANS_MAX = 1024
 NAMES_MAX = 16
 FORGOTTEN = f"of which this Spark application knows nothing after {STORES_MAX} stores"
 
-T = TypeVar("T")
 Spans = Sequence[tuple[int, int]]
 
 
@@ -244,10 +244,16 @@ def of_session(spark: SparkSession) -> Application | None:
 
 
 def _key(spark: SparkSession) -> str:
+    context = context_of(spark)  # a client has none: its server is an application
+    return cast("Any", spark).session_id if context is None else context.applicationId
+
+
+def context_of(spark: SparkSession) -> SparkContext | None:
+    """Return the context of a session; None: it is a client of Spark Connect, which has none."""
     try:
-        return spark.sparkContext.applicationId
-    except (PySparkException, AttributeError):  # of a client: its server is an application
-        return cast("Any", spark).session_id
+        return spark.sparkContext
+    except (PySparkException, AttributeError):
+        return None
 
 
 def store_of(root: str | os.PathLike[str], store_id: str) -> str:

@@ -13,12 +13,11 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
-from pyspark import SparkContext
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from siltstone.api.tasks import ScanTask
 from siltstone.local.snapshot import LocalSnapshot
+from siltstone.spark.context.application import context_of
 
 _PROPERTY = "spark.job.description"
 
@@ -48,7 +47,7 @@ def _count(number: int, what: str) -> str:
 @contextmanager
 def described(spark: SparkSession, text: str) -> Generator[None]:
     """Describe the jobs that this thread runs in the block, unless the caller describes its own."""
-    context = _context_of(spark)
+    context = context_of(spark)
     if context is None or context.getLocalProperty(_PROPERTY):
         yield
         return
@@ -57,10 +56,3 @@ def described(spark: SparkSession, text: str) -> Generator[None]:
         yield
     finally:
         context.setLocalProperty(_PROPERTY, None)  # pyright: ignore[reportArgumentType] - unset
-
-
-def _context_of(spark: SparkSession) -> SparkContext | None:
-    try:
-        return spark.sparkContext
-    except (PySparkException, AttributeError):  # a client of Spark Connect has no context
-        return None

@@ -6,7 +6,7 @@ one: a read at the wrong seq would be a wrong answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any, Literal, TypeAlias, TypeVar, cast, get_args
@@ -220,6 +220,19 @@ def _given(given: Mapping[str, str], *names: str) -> list[str]:
     return [name for name in names if name.lower() in has]
 
 
+def without_known(given: Mapping[str, str], known: Sequence[str], what: str) -> dict[str, str]:
+    """Return the options of a statement or a stream of a catalog, their names in small letters.
+
+    Raises:
+        RequestError: One is `known` to the catalog.
+    """
+    found = {name.lower(): text for name, text in given.items()}
+    for name in known:
+        if name in found:
+            raise RequestError(f"a {what} has no option {name!r}: the catalog knows it")
+    return found
+
+
 def _without(name: str, given: Mapping[str, str]) -> dict[str, str]:
     return {each: text for each, text in given.items() if each.lower() != name.lower()}
 
@@ -335,25 +348,10 @@ def _is_true(name: str, text: str) -> bool:
     return _choice(_BOOLEANS, name, text) == "true"
 
 
-def _is_single_use(name: str, text: str) -> bool:
-    return _choice(PUSHDOWNS, name, text) == "single_use"
-
-
 def _number(least: int, kind: str, name: str, text: str) -> int:
     if text.isascii() and text.isdigit() and len(text) < 20 and int(text) >= least:
         return int(text)
     raise RequestError(f"option {name!r} must be {kind}; got {text!r}")
-
-
-def require_task_rows(rows: object) -> int:
-    """Return a bound of the stored rows of a task, as the option `maxRowsPerTask` has it.
-
-    Raises:
-        RequestError: It is no integer from 1.
-    """
-    if isinstance(rows, bool) or not isinstance(rows, int) or rows < 1:
-        raise RequestError(f"rows_max must be an integer from 1; got {rows!r}")
-    return rows
 
 
 def task_rows_of(text: str) -> int:
@@ -423,7 +421,7 @@ _FIELDS: dict[str, tuple[str, _Parser]] = {
     ZONE: ("zone", zone_name),
     "columns": ("columns", _names),
     "filter": ("filter", _text),
-    "pushdown": ("is_single_use", _is_single_use),
+    "pushdown": ("is_single_use", lambda n, text: _choice(PUSHDOWNS, n, text) == "single_use"),
     "maxRowsPerTask": ("task_rows_max", partial(_number, 1, "an integer from 1")),
     "op": ("op", partial(_choice, OPS)),
     "order_by": ("order_by", _text),

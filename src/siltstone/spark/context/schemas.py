@@ -240,7 +240,7 @@ def of_new_columns(given: spark.StructType, table: str) -> pa.Schema:
                 f"the rows for {table!r} have columns {other!r} and {field.name!r}, which differ"
                 " only in upper and lower case: rename one"
             )
-        if _has_no_type(field.dataType):
+        if spark._has_nulltype(field.dataType):  # pyright: ignore[reportPrivateUsage] # noqa: SLF001
             raise SchemaMismatchError(
                 f"column {field.name!r} of the rows for {table!r} has no type, only nulls; cast it"
             )
@@ -287,19 +287,23 @@ def _comes_back(field: spark.StructField) -> bool:
     return _fits(field.dataType, spark_type(field.name, stored.type))
 
 
-def _has_no_type(kind: spark.DataType) -> bool:
-    if isinstance(kind, spark.ArrayType):
-        return _has_no_type(kind.elementType)
-    if isinstance(kind, spark.MapType):
-        return _has_no_type(kind.keyType) or _has_no_type(kind.valueType)
-    if isinstance(kind, spark.StructType):
-        return any(_has_no_type(field.dataType) for field in kind.fields)
-    return isinstance(kind, spark.NullType)
-
-
 def arrow_schema(schema: spark.StructType) -> pa.Schema:
     """Return the exact schema that Spark requires of Arrow batches: names, units and nulls."""
     return to_arrow_schema(schema, timezone="UTC")
+
+
+def for_spark(rows: pa.Table) -> tuple[spark.StructType, pa.Table]:
+    """Return the Spark schema of rows, and the rows as Spark has them.
+
+    Raises:
+        SchemaMismatchError: Spark has no type for a column, or cannot hold a value.
+    """
+    schema = to_spark(rows.schema)
+    wanted = arrow_schema(schema)
+    batches = [as_schema(batch, wanted) for batch in rows.combine_chunks().to_batches()]
+    # Spark takes no column without a chunk.
+    whole = pa.Table.from_batches(batches, wanted) if batches else wanted.empty_table()
+    return schema, whole
 
 
 def as_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -18,17 +18,17 @@ from siltstone.api.transaction import Transaction
 from siltstone.spark.context import schemas
 from siltstone.spark.context.application import APPLICATION, of_process, tell_own
 from siltstone.spark.context.defaults import default_of, given_default
+from siltstone.spark.daemon import messages
 from siltstone.spark.daemon.calls import metadata
-from siltstone.spark.daemon.messages import (
-    AlterTable,
-    CreateTable,
-    DeleteMatching,
-    DropTable,
-    RenameTable,
-)
 from siltstone.spark.writes.guards import require_same
 
-Definition: TypeAlias = CreateTable | AlterTable | RenameTable | DropTable | DeleteMatching
+Definition: TypeAlias = (
+    messages.CreateTable
+    | messages.AlterTable
+    | messages.RenameTable
+    | messages.DropTable
+    | messages.DeleteMatching
+)
 
 
 def run(db: Store, asked: Definition, store: str) -> bool:
@@ -41,7 +41,7 @@ def run(db: Store, asked: Definition, store: str) -> bool:
             is one of metadata.
     """
     metadata.refuse_change(db, asked.table)
-    if isinstance(asked, RenameTable):
+    if isinstance(asked, messages.RenameTable):
         metadata.refuse_change(db, asked.to)
     tried = list[Transaction]()
 
@@ -57,12 +57,12 @@ def run(db: Store, asked: Definition, store: str) -> bool:
 
 
 def _emptied(asked: Definition) -> list[tuple[int, str]]:
-    if isinstance(asked, DeleteMatching) and asked.filter is None:
+    if isinstance(asked, messages.DeleteMatching) and asked.filter is None:
         return [(asked.id, asked.table)]
     return []
 
 
-def _create(tx: Transaction, asked: CreateTable) -> None:
+def _create(tx: Transaction, asked: messages.CreateTable) -> None:
     """Make an empty table, or replace one by it.
 
     The columns of its key, and those that say so, may not be null.
@@ -82,7 +82,7 @@ def _create(tx: Transaction, asked: CreateTable) -> None:
     tx.create_table(asked.table, schema, asked.primary_key, defaults=defaults)
 
 
-def _alter(tx: Transaction, asked: AlterTable) -> None:
+def _alter(tx: Transaction, asked: messages.AlterTable) -> None:
     """Change columns of a table.
 
     Raises:
@@ -134,16 +134,7 @@ def _columns(given: StructType, table: str) -> list[pa.Field]:
     return [f.with_type(schemas.with_not_null(f.type, of.dataType)) for f, of in pairs]
 
 
-def _rename(tx: Transaction, asked: RenameTable) -> None:
-    """Give a table another name.
-
-    Raises:
-        TableNotFoundError, RequestError: There is none, or another has the name.
-    """
-    tx.rename_table(asked.table, asked.to)
-
-
-def _drop(tx: Transaction, asked: DropTable) -> bool:
+def _drop(tx: Transaction, asked: messages.DropTable) -> bool:
     """Drop a table; return whether there was one."""
     if asked.table not in tx.tables():
         return False
@@ -151,7 +142,7 @@ def _drop(tx: Transaction, asked: DropTable) -> bool:
     return True
 
 
-def _delete(tx: Transaction, asked: DeleteMatching) -> None:
+def _delete(tx: Transaction, asked: messages.DeleteMatching) -> None:
     """Delete the rows that match a filter, or all, at the newest seq.
 
     Raises:
@@ -166,9 +157,9 @@ def _delete(tx: Transaction, asked: DeleteMatching) -> None:
 
 
 _WORK: dict[type, Callable[[Transaction, Any], bool | None]] = {
-    CreateTable: _create,
-    AlterTable: _alter,
-    RenameTable: _rename,
-    DropTable: _drop,
-    DeleteMatching: _delete,
+    messages.CreateTable: _create,
+    messages.AlterTable: _alter,
+    messages.RenameTable: lambda tx, asked: tx.rename_table(asked.table, asked.to),
+    messages.DropTable: _drop,
+    messages.DeleteMatching: _delete,
 }

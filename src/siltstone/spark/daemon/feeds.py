@@ -27,14 +27,15 @@ from pyspark.sql.types import StructType
 from siltstone.errors import RequestError, TableNotFoundError
 from siltstone.local.store import LocalStore
 from siltstone.spark.context import stores
-from siltstone.spark.context.options import START, ChangeOptions, FeedOptions, is_feed
-from siltstone.spark.daemon.messages import (
-    ChangeBound,
-    DescribeFeed,
-    FeedStep,
-    FindChanges,
-    PlanChanges,
+from siltstone.spark.context.options import (
+    START,
+    ChangeOptions,
+    FeedOptions,
+    is_feed,
+    without_known,
 )
+from siltstone.spark.daemon import messages
+from siltstone.spark.daemon.messages import Answer, ChangeBound, FeedStep
 from siltstone.spark.reads.task_rows import RowsTask
 from siltstone.spark.streams import changes, feed
 from siltstone.spark.streams.feed import FeedReader, seq_at
@@ -44,10 +45,9 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
 _DEDUPS = ("none", "dropCarryovers")
 """What Spark may leave of changes: a commit here never has rows that it did not change."""
-_Answer = tuple[dict[str, object], list[bytes]]
 
 
-def describe(asked: DescribeFeed) -> dict[str, object]:
+def describe(asked: messages.DescribeFeed) -> dict[str, object]:
     """Return the columns of the stream of a table's changes; `missing` if there is no such table.
 
     Raises:
@@ -60,7 +60,7 @@ def describe(asked: DescribeFeed) -> dict[str, object]:
     return {"schema": schema.json()}
 
 
-def packed(tasks: Iterable[RowsTask]) -> _Answer:
+def packed(tasks: Iterable[RowsTask]) -> Answer:
     """Return tasks that read changes, each a partition; no overwrite asks who has read them."""
     found = [pickle.dumps((None, (task,))) for task in tasks]
     return {"sizes": [len(each) for each in found]}, found
@@ -81,7 +81,7 @@ class StreamRuns:
         self._lock = threading.Lock()
         self._runs: dict[str, _Run] = {}
 
-    def take(self, asked: FeedStep) -> _Answer:
+    def take(self, asked: FeedStep) -> Answer:
         """Take a step of a run; the answer has what the run has decided.
 
         Raises:
@@ -120,56 +120,47 @@ class StreamRuns:
 
 def _options_of(asked: FeedStep) -> FeedOptions:
     """Return the options of a stream; its name says that it is one, so it may lack a start."""
-    given = {name.lower(): text for name, text in asked.options.items()}
-    for name in _OF_CATALOG:
-        if name in given:
-            raise RequestError(
-                f"a stream of a catalog has no option {name!r}: the catalog knows it"
-            )
+    given = without_known(asked.options, _OF_CATALOG, "stream of a catalog")
     if not is_feed(given):
         given[START.lower()] = "earliest"
     return FeedOptions.parse({**given, "uri": asked.uri, "table": asked.table})
 
 
-def _limit(reader: FeedReader, _asked: FeedStep) -> _Answer:
+def _limit(reader: FeedReader, _asked: FeedStep) -> Answer:
     found = reader.getDefaultReadLimit()
     return {"rows": found.max_rows if isinstance(found, ReadMaxRows) else None}, []
 
 
-def _initial(reader: FeedReader, _asked: FeedStep) -> _Answer:
-    return {"offset": json.dumps(reader.initialOffset())}, []
-
-
-def _target(reader: FeedReader, _asked: FeedStep) -> _Answer:
+def _target(reader: FeedReader, _asked: FeedStep) -> Answer:
     reader.prepareForTriggerAvailableNow()
     return {}, []
 
 
-def _latest(reader: FeedReader, asked: FeedStep) -> _Answer:
+def _latest(reader: FeedReader, asked: FeedStep) -> Answer:
     limit: ReadLimit = ReadAllAvailable() if asked.rows is None else ReadMaxRows(asked.rows)
     start = _offset(asked.start)
     found = reader.latestOffset(start, limit)
     return {"offset": asked.start if found == start else json.dumps(found)}, []
 
 
-def _newest(reader: FeedReader, _asked: FeedStep) -> _Answer:
+def _newest(reader: FeedReader, _asked: FeedStep) -> Answer:
     found = reader.reportLatestOffset()
     return {"offset": None if found is None else json.dumps(found)}, []
 
 
-def _plan(reader: FeedReader, asked: FeedStep) -> _Answer:
+def _plan(reader: FeedReader, asked: FeedStep) -> Answer:
     found = reader.partitions(_offset(asked.start), _offset(asked.end))
     return packed(each.value for each in found)
 
 
-def _commit(reader: FeedReader, asked: FeedStep) -> _Answer:
+def _commit(reader: FeedReader, asked: FeedStep) -> Answer:
     reader.commit(_offset(asked.end))
     return {}, []
 
 
-_STEPS: Mapping[str, Callable[[FeedReader, FeedStep], _Answer]] = {
+_STEPS: Mapping[str, Callable[[FeedReader, FeedStep], Answer]] = {
     "limit": _limit,
-    "initial": _initial,
+    "initial": lambda reader, _: ({"offset": json.dumps(reader.initialOffset())}, ()),
     "target": _target,
     "latest": _latest,
     "newest": _newest,
@@ -196,7 +187,7 @@ def _offset(text: str | None) -> dict[str, Any]:
 # ranges
 
 
-def find(asked: FindChanges, newest: int) -> dict[str, object]:
+def find(asked: messages.FindChanges, newest: int) -> dict[str, object]:
     """Return the columns and the key of a range of changes, and its seqs, `since` exclusive.
 
     `newest`: where it ends if it has no end. `missing`: there is no such table.
@@ -217,7 +208,7 @@ def find(asked: FindChanges, newest: int) -> dict[str, object]:
     return {"schema": schema.json(), "key": key, "since": since, "until": until}
 
 
-def plan(asked: PlanChanges) -> _Answer:
+def plan(asked: messages.PlanChanges) -> Answer:
     """Return the tasks of a range.
 
     Raises:
@@ -229,7 +220,7 @@ def plan(asked: PlanChanges) -> _Answer:
     return packed(changes.RangeReader(options, schema).marked())
 
 
-def _refuse_what_the_feed_lacks(asked: FindChanges) -> None:
+def _refuse_what_the_feed_lacks(asked: messages.FindChanges) -> None:
     if asked.dedup not in _DEDUPS:
         raise RequestError(
             f"the changes of a store have no deduplicationMode {asked.dedup!r}: they do not say"
@@ -242,34 +233,26 @@ def _refuse_what_the_feed_lacks(asked: FindChanges) -> None:
         )
 
 
-def _span(db: LocalStore, asked: FindChanges, newest: int) -> tuple[int, int]:
+def _span(db: LocalStore, asked: messages.FindChanges, newest: int) -> tuple[int, int]:
     """Return the seqs (since, until] of a range; one that excludes its only commit is empty."""
     if asked.start is None:
         raise RequestError(
             "a batch read of changes needs a start: CHANGES FROM VERSION .., or the option"
             " startingVersion"
         )
-    since = _seq_before(db, asked.start)
-    until = newest if asked.end is None else _seq_upto(db, asked.end)
+    since = _seq_of(db, asked.start, is_before=asked.start.inclusive)
+    end = asked.end
+    until = newest if end is None else _seq_of(db, end, is_before=not end.inclusive)
     if asked.end is not None and _is_before(db, asked.end, asked.start):
         raise RequestError(f"the changes of {asked.table!r} end before they begin")
     return since, max(until, since)
 
 
-def _seq_before(db: LocalStore, start: ChangeBound) -> int:
-    """Return the seq after which a range begins."""
-    if start.time_us is not None:
-        moment = _EPOCH + start.time_us * _MICROSECOND
-        return seq_at(db, moment - _MICROSECOND if start.inclusive else moment)
-    return max(_version(db, start) - start.inclusive, 0)
-
-
-def _seq_upto(db: LocalStore, end: ChangeBound) -> int:
-    """Return the seq up to which a range goes."""
-    if end.time_us is not None:
-        moment = _EPOCH + end.time_us * _MICROSECOND
-        return seq_at(db, moment if end.inclusive else moment - _MICROSECOND)
-    return max(_version(db, end) - (not end.inclusive), 0)
+def _seq_of(db: LocalStore, bound: ChangeBound, *, is_before: bool) -> int:
+    """Return the seq that a bound names, or the one before it."""
+    if bound.time_us is not None:
+        return seq_at(db, _EPOCH + (bound.time_us - is_before) * _MICROSECOND)
+    return max(_version(db, bound) - is_before, 0)
 
 
 def _is_before(db: LocalStore, end: ChangeBound, start: ChangeBound) -> bool:

@@ -27,13 +27,19 @@ MESSAGE_BYTES_MAX = 1 << 30
 _LENGTH = struct.Struct("<i")
 
 Change: TypeAlias = Literal["insert", "update", "delete"]
+Answer: TypeAlias = tuple[Mapping[str, object], Sequence[bytes]]
+"""A head, and a payload in pieces."""
 
 
 class Ended(Exception):
     """The JVM closed the connection."""
 
 
-class OfStore(msgspec.Struct, tag_field="op", forbid_unknown_fields=True):
+class Request(msgspec.Struct, tag_field="op", forbid_unknown_fields=True):
+    """What the JVM asks: the kinds that are answered are those in the tables of `serving`."""
+
+
+class OfStore(Request):
     """A request about a table of a store, by the store's path or URL."""
 
     uri: str
@@ -46,14 +52,14 @@ class OfApplication(OfStore):
     application: str
 
 
-class OfPin(msgspec.Struct, tag_field="op", forbid_unknown_fields=True):
+class OfPin(Request):
     """A request about a table of a pinned store."""
 
     token: str
     table: str
 
 
-class TakePin(msgspec.Struct, tag_field="op", tag="pin", forbid_unknown_fields=True):
+class TakePin(Request, tag="pin"):
     """Pin a store under a token: at `seq`, a `version` (seq or tag), a time, or now.
 
     `store`: the id that the store must have.
@@ -67,13 +73,13 @@ class TakePin(msgspec.Struct, tag_field="op", tag="pin", forbid_unknown_fields=T
     store: str | None = None
 
 
-class ReleasePins(msgspec.Struct, tag_field="op", tag="release", forbid_unknown_fields=True):
+class ReleasePins(Request, tag="release"):
     """Pins that nothing in the JVM reaches any more."""
 
     tokens: list[str]
 
 
-class ListNames(msgspec.Struct, tag_field="op", tag="list", forbid_unknown_fields=True):
+class ListNames(Request, tag="list"):
     """The tables and the namespaces that lie directly in a namespace."""
 
     uri: str
@@ -111,7 +117,7 @@ class PlanScan(OfPin, tag="plan"):
     task_rows: str | None = None
 
 
-class ReadTasks(msgspec.Struct, tag_field="op", tag="read", forbid_unknown_fields=True):
+class ReadTasks(Request, tag="read"):
     """The rows of the tasks in the payload (see `PlanScan`), as columns of a Spark schema, JSON.
 
     `store` is the id of the store; `maps`: the JVM can map memory of this process.
@@ -146,7 +152,7 @@ class PlanWrite(OfApplication, tag="plan_write"):
     loads: list[dict[str, str]] = []
 
 
-class WriteRows(msgspec.Struct, tag_field="op", tag="write", forbid_unknown_fields=True):
+class WriteRows(Request, tag="write"):
     """Stage the rows of one task of the job in the payload; they follow as an Arrow stream.
 
     The stream comes in pieces, each after its length, i32; a length of 0 ends it. `old_keys`: how
@@ -178,7 +184,7 @@ class PlanRead(msgspec.Struct, forbid_unknown_fields=True):
     tables: list[int]
 
 
-class CommitWrite(msgspec.Struct, tag_field="op", tag="commit", forbid_unknown_fields=True):
+class CommitWrite(Request, tag="commit"):
     """Commit what tasks staged, which is the payload, job after job.
 
     `batch`: the number of the batch, of a stream.
@@ -189,25 +195,25 @@ class CommitWrite(msgspec.Struct, tag_field="op", tag="commit", forbid_unknown_f
     batch: int | None = None
 
 
-class AbortWrite(msgspec.Struct, tag_field="op", tag="abort", forbid_unknown_fields=True):
+class AbortWrite(Request, tag="abort"):
     """Delete what tasks staged; the payload is as that of `CommitWrite`."""
 
     writes: list[StagedWrite]
 
 
-class ListProcedures(msgspec.Struct, tag_field="op", tag="procedures", forbid_unknown_fields=True):
+class ListProcedures(Request, tag="procedures"):
     """The names of the procedures in a namespace."""
 
     namespace: list[str]
 
 
-class LoadProcedure(msgspec.Struct, tag_field="op", tag="procedure", forbid_unknown_fields=True):
+class LoadProcedure(Request, tag="procedure"):
     """The parameters of a procedure, whose name has its namespace."""
 
     name: str
 
 
-class CallProcedure(msgspec.Struct, tag_field="op", tag="call", forbid_unknown_fields=True):
+class CallProcedure(Request, tag="call"):
     """Run a procedure with all of its arguments, JSON by name; the answer's payload has its rows.
 
     `application` is the folder of the driver.
@@ -333,36 +339,6 @@ class PlanChanges(OfStore, tag="plan_changes"):
     until: int
 
 
-Request: TypeAlias = (
-    TakePin
-    | ReleasePins
-    | ListNames
-    | LoadTable
-    | MeasureTable
-    | ReadMetadata
-    | ListProcedures
-    | LoadProcedure
-    | CallProcedure
-    | AskFilters
-    | TellRead
-    | PlanScan
-    | ReadTasks
-    | PlanWrite
-    | WriteRows
-    | CommitWrite
-    | AbortWrite
-    | CreateTable
-    | AlterTable
-    | RenameTable
-    | DropTable
-    | DeleteMatching
-    | PlanSink
-    | DescribeFeed
-    | FeedStep
-    | FindChanges
-    | PlanChanges
-)
-_DECODE = msgspec.json.Decoder(Request).decode
 _ENCODE = msgspec.json.Encoder().encode
 
 
@@ -372,16 +348,13 @@ class Channel:
 
     peer: socket.socket
 
-    def request(self) -> tuple[Request, bytes]:
-        """Return the next request and its payload.
+    def request(self) -> tuple[bytes, bytes]:
+        """Return the head of the next request and its payload.
 
         Raises:
             Ended: There is none.
-            msgspec.DecodeError: This process does not know it.
         """
-        head = self._block()
-        payload = self._block()
-        return _DECODE(head), payload
+        return self._block(), self._block()
 
     def answer(self, head: Mapping[str, object], payload: Sequence[bytes] = ()) -> None:
         """Send an answer; the payload in pieces."""

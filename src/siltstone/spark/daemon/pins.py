@@ -71,23 +71,16 @@ class Pins:
         return found
 
     def of(self, token: str) -> LocalSnapshot:
-        """Return the snapshot of a pin.
+        """Return the snapshot of a pin, as `held` does."""
+        return self.held(token).snapshot
+
+    def held(self, token: str) -> HeldStore:
+        """Return what a pin holds.
 
         Raises:
             SiltstoneError: What was wrong when the pin was to be taken again.
             UnavailableError: This process never heard of it.
         """
-        return self._of(token).snapshot
-
-    def newest_of(self, token: str) -> int:
-        """Return the newest seq of the store when it was pinned.
-
-        Raises:
-            SiltstoneError: As `of`.
-        """
-        return self._of(token).newest
-
-    def _of(self, token: str) -> HeldStore:
         with self._lock:
             found = self._held.get(token)
         if found is None:

@@ -20,17 +20,13 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql import datasource as spark
 
-from siltstone.spark.reads.filters import TEXT_BYTES_MAX, pushed
+from siltstone.spark.reads.filters import OPERATORS, TEXT_BYTES_MAX, pushed
 
 _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - a time without a zone
 _EPOCH_UTC = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _COMPARISONS: dict[str, type[spark.Filter]] = {
-    "=": spark.EqualTo,
+    **{operator: kind for kind, operator in OPERATORS.items()},
     "<=>": spark.EqualNullSafe,
-    "<": spark.LessThan,
-    "<=": spark.LessThanOrEqual,
-    ">": spark.GreaterThan,
-    ">=": spark.GreaterThanOrEqual,
     "STARTS_WITH": spark.StringStartsWith,
     "ENDS_WITH": spark.StringEndsWith,
     "CONTAINS": spark.StringContains,

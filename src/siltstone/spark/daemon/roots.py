@@ -43,10 +43,7 @@ def _is_below(uri: str, root: str) -> bool:
     if is_url(uri) or is_url(root):
         return uri.rstrip("/") == root.rstrip("/")
     if is_bucket_url(uri) or is_bucket_url(root):
-        return is_bucket_url(uri) and is_bucket_url(root) and _is_below_url(uri, root)
+        are_both = is_bucket_url(uri) and is_bucket_url(root)
+        return are_both and f"{BucketUrl.of(uri)}/".startswith(f"{BucketUrl.of(root)}/")
     # Where links lead: else a link below a root would lead anywhere.
     return Path(uri).resolve().is_relative_to(Path(root).resolve())
-
-
-def _is_below_url(uri: str, root: str) -> bool:
-    return f"{BucketUrl.of(uri)}/".startswith(f"{BucketUrl.of(root)}/")

@@ -15,10 +15,10 @@ import pickle
 import socket
 import struct
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from functools import lru_cache
-from typing import Any, get_args
+from typing import Any, Union, get_args
 
 import msgspec
 import pyarrow as pa
@@ -28,39 +28,12 @@ from siltstone.errors import RequestError, SiltstoneError
 from siltstone.spark.context import schemas, stores
 from siltstone.spark.context.application import store_of
 from siltstone.spark.context.kept_stores import kept, place_of
-from siltstone.spark.daemon import definitions, feeds, tables, writing
+from siltstone.spark.daemon import definitions, feeds, messages, tables, writing
 from siltstone.spark.daemon.calls import metadata, procedures
-from siltstone.spark.daemon.calls.local_rows import LocalRows
 from siltstone.spark.daemon.definitions import Definition
 from siltstone.spark.daemon.feeds import StreamRuns
 from siltstone.spark.daemon.layout import is_flat
-from siltstone.spark.daemon.messages import (
-    AbortWrite,
-    AskFilters,
-    CallProcedure,
-    Channel,
-    CommitWrite,
-    DescribeFeed,
-    Ended,
-    FeedStep,
-    FindChanges,
-    ListNames,
-    ListProcedures,
-    LoadProcedure,
-    LoadTable,
-    MeasureTable,
-    PlanChanges,
-    PlanScan,
-    PlanSink,
-    PlanWrite,
-    ReadMetadata,
-    ReadTasks,
-    ReleasePins,
-    Request,
-    TakePin,
-    TellRead,
-    WriteRows,
-)
+from siltstone.spark.daemon.messages import Answer, Channel, Ended
 from siltstone.spark.daemon.pins import Pins
 from siltstone.spark.daemon.reading import END, FAILED, RegionWriter, send_stream
 from siltstone.spark.daemon.regions import MemoryBudget
@@ -71,7 +44,10 @@ from siltstone.spark.writes.writer import BatchWriter
 
 _WAITING_MAX = 128
 _CREDENTIALS = struct.Struct("3i")
-_OF_A_STORE = (PlanWrite, PlanSink, DescribeFeed, FindChanges, PlanChanges, FeedStep)
+_OF_A_STORE = (
+    *(messages.PlanWrite, messages.PlanSink, messages.DescribeFeed),
+    *(messages.FindChanges, messages.PlanChanges, messages.FeedStep),
+)
 """What names a store, and is answered without its path."""
 
 
@@ -116,7 +92,7 @@ class CatalogServer:
                 while True:
                     connection.answer_next()
 
-    def admit(self, request: Request) -> None:
+    def admit(self, request: messages.Request) -> None:
         """Refuse a request about a store that its catalog may not name.
 
         Raises:
@@ -125,7 +101,7 @@ class CatalogServer:
         if isinstance(request, _OF_A_STORE):
             self._roots.path_of(request.uri)
 
-    def names(self, asked: ListNames) -> dict[str, object]:
+    def names(self, asked: messages.ListNames) -> dict[str, object]:
         """Return what lies in a namespace now."""
         with kept(self._roots.path_of(asked.uri)) as store, store.snapshot() as snapshot:
             found, spaces, is_there = tables.names_in(snapshot, asked.namespace)
@@ -133,45 +109,29 @@ class CatalogServer:
                 found, is_there = sorted({*found, *metadata.OF_STORE}), True
         return {"tables": found, "namespaces": spaces, "exists": is_there}
 
-    def pin(self, asked: TakePin) -> dict[str, object]:
+    def pin(self, asked: messages.TakePin) -> dict[str, object]:
         """Pin a store."""
         held = self.pins.take(asked)
         return {"store": held.store, "seq": held.snapshot.seq}
 
-    def release(self, asked: ReleasePins) -> dict[str, object]:
+    def release(self, asked: messages.ReleasePins) -> dict[str, object]:
         """Give pins up."""
         self.pins.release(asked.tokens)
         return {}
 
-    def load(self, asked: LoadTable) -> dict[str, object]:
-        """Describe a table."""
-        return tables.describe(self.pins.of(asked.token), asked.table)
-
-    def measure(self, asked: MeasureTable) -> dict[str, object]:
+    def measure(self, asked: messages.MeasureTable) -> dict[str, object]:
         """Measure a table."""
-        snapshot = self.pins.of(asked.token)
-        return tables.measure(snapshot, asked.table, self.pins.newest_of(asked.token))
+        held = self.pins.held(asked.token)
+        return tables.measure(held.snapshot, asked.table, held.newest)
 
-    def filters(self, asked: AskFilters) -> dict[str, object]:
-        """Say which filters the store answers."""
-        found = tables.answered(self.pins.of(asked.token), asked.table, asked.predicates)
-        return {"sql": found}
-
-    def metadata(self, asked: ReadMetadata) -> LocalRows | None:
-        """Return a metadata table; None: there is none of that name."""
-        found = metadata.read(
-            self.pins.of(asked.token), asked.table, is_past=asked.is_past, with_rows=asked.with_rows
-        )
-        return None if found is None else LocalRows.of(found)
-
-    def call(self, asked: CallProcedure) -> LocalRows:
+    def call(self, asked: messages.CallProcedure) -> pa.Table:
         """Run a procedure."""
         path = self._roots.path_of(asked.uri)
         given = json.loads(asked.arguments)
         called = procedures.Called(asked.uri, path, asked.application, given)
-        return LocalRows.of(procedures.call(asked.name, called))
+        return procedures.call(asked.name, called)
 
-    def tell(self, asked: TellRead) -> dict[str, object]:
+    def tell(self, asked: messages.TellRead) -> dict[str, object]:
         """Record a read for later overwrites of the application."""
         tables.told(self.pins.of(asked.token), asked.table, asked.application).tell()
         return {}
@@ -191,35 +151,8 @@ class Connection:
     """One connection of the JVM; one thread uses it."""
 
     def __init__(self, server: CatalogServer, channel: Channel, budget: MemoryBudget) -> None:
-        self._server, self._channel = server, channel
+        self.server, self.channel = server, channel
         self._writer = RegionWriter(channel, budget)
-        self._answers: dict[type, Callable[[Any], dict[str, object]]] = {
-            ListNames: server.names,
-            ListProcedures: lambda asked: {"names": procedures.names_in(asked.namespace)},
-            LoadProcedure: lambda asked: procedures.describe(asked.name),
-            TakePin: server.pin,
-            ReleasePins: server.release,
-            LoadTable: server.load,
-            MeasureTable: server.measure,
-            AskFilters: server.filters,
-            TellRead: server.tell,
-            DescribeFeed: feeds.describe,
-            FindChanges: lambda asked: feeds.find(asked, server.pins.of(asked.token).seq),
-            **dict.fromkeys(get_args(Definition), server.define),
-        }
-        self._with_payload: dict[type, Callable[[Any, bytes], None]] = {
-            CallProcedure: lambda asked, _payload: self._rows(server.call(asked)),
-            ReadMetadata: lambda asked, _payload: self._rows(server.metadata(asked)),
-            ReadTasks: self._read,
-            PlanScan: self._plan,
-            PlanWrite: lambda asked, _payload: self._packed({}, writing.plan(asked)),
-            WriteRows: self._write,
-            CommitWrite: self._commit,
-            AbortWrite: self._abort,
-            PlanSink: self._plan_sink,
-            FeedStep: lambda asked, _payload: channel.answer(*server.runs.take(asked)),
-            PlanChanges: lambda asked, _payload: channel.answer(*feeds.plan(asked)),
-        }
 
     def answer_next(self) -> None:
         """Answer one request.
@@ -228,53 +161,25 @@ class Connection:
             Ended: There is none, or the JVM does not wait for the answer.
         """
         try:
-            request, payload = self._channel.request()
-            self._server.admit(request)
-            serve = self._with_payload.get(type(request))
-            if serve is not None:
-                serve(request, payload)
+            head, payload = self.channel.request()
+            request = _DECODE(head)
+            self.server.admit(request)
+            if isinstance(request, messages.ReadTasks):
+                self._read(request, payload)
+            elif type(request) in _HEADS:
+                self.channel.answer(_HEADS[type(request)](self.server, request))
             else:
-                self._channel.answer(self._answers[type(request)](request))
+                self.channel.answer(*_ANSWERS[type(request)](self, request, payload))
         except Ended:
             raise
         except Exception as error:  # noqa: BLE001 - the JVM raises it
-            self._channel.refuse(type(error).__name__, _sentence(error))
+            self.channel.refuse(type(error).__name__, _sentence(error))
 
     def close(self) -> None:
         """Give up what the connection holds."""
         self._writer.close()
 
-    def _rows(self, found: LocalRows | None) -> None:
-        if found is None:
-            self._channel.answer({"missing": True})
-        else:
-            self._channel.answer({"schema": found.schema}, [found.stream])
-
-    def _plan(self, asked: PlanScan, _payload: bytes) -> None:
-        rows, packed = tables.cut(self._server.pins.of(asked.token), asked)
-        self._channel.answer({"rows": rows, "sizes": [len(p) for p in packed]}, packed)
-
-    def _write(self, asked: WriteRows, payload: bytes) -> None:
-        job: BatchWriter | writing.SinkJob = pickle.loads(payload)  # noqa: S301 - see the module
-        written = writing.staged(job, self._channel, asked)
-        self._packed({"rows": written.staged.rows}, written)
-
-    def _commit(self, asked: CommitWrite, payload: bytes) -> None:
-        writing.commit(asked, payload)
-        self._channel.answer({})
-
-    def _abort(self, asked: AbortWrite, payload: bytes) -> None:
-        writing.abort(asked, payload)
-        self._channel.answer({})
-
-    def _plan_sink(self, asked: PlanSink, _payload: bytes) -> None:
-        job = writing.plan_sink(asked)
-        self._packed({"start": job.start}, job)
-
-    def _packed(self, head: dict[str, object], work: object) -> None:
-        self._channel.answer(head, [pickle.dumps(work)])
-
-    def _read(self, asked: ReadTasks, payload: bytes) -> None:
+    def _read(self, asked: messages.ReadTasks, payload: bytes) -> None:
         schema = StructType.fromJson(json.loads(asked.columns))
         wanted = schemas.arrow_schema(schema)
         told, work = _unpacked(payload)
@@ -283,23 +188,98 @@ class Connection:
         if told is not None:
             told.tell_again()
         region = self._writer.open() if asked.maps and is_flat(wanted) else None
-        self._channel.answer({"maps": False} if region is None else region.place())
-        is_mapped = region is not None and self._channel.receive(1) == b"\1"
+        self.channel.answer({"maps": False} if region is None else region.place())
+        is_mapped = region is not None and self.channel.receive(1) == b"\1"
         with closing(_batches(work, schema)) as batches:
             try:
                 if is_mapped:
                     self._writer.send(batches)
                 else:
-                    send_stream(self._channel, batches, wanted)
+                    send_stream(self.channel, batches, wanted)
             except Ended:
                 raise
             except Exception as error:  # noqa: BLE001 - the task raises it
                 self._writer.end()
-                self._channel.number(FAILED)
-                self._channel.refuse(type(error).__name__, _sentence(error))
+                self.channel.number(FAILED)
+                self.channel.refuse(type(error).__name__, _sentence(error))
                 return
         self._writer.end()
-        self._channel.number(END)
+        self.channel.number(END)
+
+
+def _metadata(on: Connection, asked: messages.ReadMetadata, _: bytes) -> Answer:
+    snapshot = on.server.pins.of(asked.token)
+    found = metadata.read(snapshot, asked.table, is_past=asked.is_past, with_rows=asked.with_rows)
+    return ({"missing": True}, ()) if found is None else _rows(found)
+
+
+def _rows(found: pa.Table) -> Answer:
+    """Return few rows, which the JVM gets whole, in the types that Spark has for their columns.
+
+    Raises:
+        SchemaMismatchError: Spark has no type for a column, or cannot hold a value.
+    """
+    schema, rows = schemas.for_spark(found)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as stream:
+        stream.write_table(rows)
+    return {"schema": schema.json()}, [sink.getvalue().to_pybytes()]
+
+
+def _plan(on: Connection, asked: messages.PlanScan, _: bytes) -> Answer:
+    rows, packed = tables.cut(on.server.pins.of(asked.token), asked)
+    return {"rows": rows, "sizes": [len(each) for each in packed]}, packed
+
+
+def _write(on: Connection, asked: messages.WriteRows, payload: bytes) -> Answer:
+    job: BatchWriter | writing.SinkJob = pickle.loads(payload)  # noqa: S301 - see the module
+    written = writing.staged(job, on.channel, asked)
+    return {"rows": written.staged.rows}, [pickle.dumps(written)]
+
+
+def _commit(_: Connection, asked: messages.CommitWrite, payload: bytes) -> Answer:
+    writing.commit(asked, payload)
+    return {}, ()
+
+
+def _abort(_: Connection, asked: messages.AbortWrite, payload: bytes) -> Answer:
+    writing.abort(asked, payload)
+    return {}, ()
+
+
+def _plan_sink(_: Connection, asked: messages.PlanSink, __: bytes) -> Answer:
+    job = writing.plan_sink(asked)
+    return {"start": job.start}, [pickle.dumps(job)]
+
+
+_HEADS: Mapping[type, Callable[[CatalogServer, Any], Mapping[str, object]]] = {
+    messages.ListNames: CatalogServer.names,
+    messages.ListProcedures: lambda _, asked: {"names": procedures.names_in(asked.namespace)},
+    messages.LoadProcedure: lambda _, asked: procedures.describe(asked.name),
+    messages.TakePin: CatalogServer.pin,
+    messages.ReleasePins: CatalogServer.release,
+    messages.LoadTable: lambda on, asked: tables.describe(on.pins.of(asked.token), asked.table),
+    messages.MeasureTable: CatalogServer.measure,
+    messages.AskFilters: lambda on, asked: tables.answered(on.pins.of(asked.token), asked),
+    messages.TellRead: CatalogServer.tell,
+    messages.DescribeFeed: lambda _, asked: feeds.describe(asked),
+    messages.FindChanges: lambda on, asked: feeds.find(asked, on.pins.of(asked.token).seq),
+    **dict.fromkeys(get_args(Definition), CatalogServer.define),
+}
+_ANSWERS: Mapping[type, Callable[[Connection, Any, bytes], Answer]] = {
+    messages.CallProcedure: lambda on, asked, _: _rows(on.server.call(asked)),
+    messages.ReadMetadata: _metadata,
+    messages.PlanScan: _plan,
+    messages.PlanWrite: lambda _, asked, __: ({}, [pickle.dumps(writing.plan(asked))]),
+    messages.WriteRows: _write,
+    messages.CommitWrite: _commit,
+    messages.AbortWrite: _abort,
+    messages.PlanSink: _plan_sink,
+    messages.FeedStep: lambda on, asked, _: on.server.runs.take(asked),
+    messages.PlanChanges: lambda _, asked, __: feeds.plan(asked),
+}
+"""What answers with a payload; `ReadTasks` answers with all of its rows."""
+_DECODE = msgspec.json.Decoder(Union[(messages.ReadTasks, *_HEADS, *_ANSWERS)]).decode
 
 
 def _unpacked(payload: bytes) -> tuple[Told | None, tuple[RowsTask, ...]]:

@@ -18,7 +18,7 @@ from siltstone.spark.context.application import APPLICATION, Read, of_process, s
 from siltstone.spark.context.defaults import with_defaults
 from siltstone.spark.context.descriptions import name_of_read
 from siltstone.spark.context.options import task_rows_of
-from siltstone.spark.daemon.messages import PlanScan
+from siltstone.spark.daemon.messages import AskFilters, PlanScan
 from siltstone.spark.daemon.predicates import sql_of
 from siltstone.spark.reads.partitions import Cut, Partition, row_bytes
 from siltstone.spark.reads.task_rows import Told
@@ -78,10 +78,10 @@ def measure(snapshot: LocalSnapshot, name: str, newest: int) -> dict[str, object
     return {"said": name_of_read(snapshot, name, tasks, newest), "rows": snapshot[name].count()}
 
 
-def answered(snapshot: LocalSnapshot, name: str, predicates: Sequence[str]) -> list[str | None]:
+def answered(snapshot: LocalSnapshot, asked: AskFilters) -> dict[str, object]:
     """Return the SQL of each predicate that the store answers; None leaves one to Spark."""
-    schema = snapshot[name].schema
-    return [sql_of(each, schema) for each in predicates]
+    schema = snapshot[asked.table].schema
+    return {"sql": [sql_of(each, schema) for each in asked.predicates]}
 
 
 def told(snapshot: LocalSnapshot, name: str, application: str) -> Told:

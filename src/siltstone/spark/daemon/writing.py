@@ -36,18 +36,10 @@ from siltstone.spark.context.options import (
     WriteOptions,
     is_change_feed,
     is_feed,
+    without_known,
 )
 from siltstone.spark.daemon import messages
-from siltstone.spark.daemon.messages import (
-    AbortWrite,
-    Change,
-    Channel,
-    CommitWrite,
-    PlanSink,
-    PlanWrite,
-    StagedWrite,
-    WriteRows,
-)
+from siltstone.spark.daemon.messages import Change, Channel, PlanWrite
 from siltstone.spark.reads.reader import LIVE
 from siltstone.spark.writes.drivers import Start
 from siltstone.spark.writes.guards import require_same
@@ -113,7 +105,7 @@ class SinkJob:
         commit_batch(self.options, written, batch, first_commit=self.start.seq)
 
 
-def plan_sink(asked: PlanSink) -> SinkJob:
+def plan_sink(asked: messages.PlanSink) -> SinkJob:
     """Check a batch of a stream, and begin its job.
 
     Raises:
@@ -121,7 +113,7 @@ def plan_sink(asked: PlanSink) -> SinkJob:
             made again since the query started.
         OwnedError: The owner does not serve: call `serve_local()` there.
     """
-    given = _without(asked.options, _OF_SINK, "stream of a catalog")
+    given = without_known(asked.options, _OF_SINK, "stream of a catalog")
     found = SinkOptions.parse({**given, "uri": asked.uri, "table": asked.table})
     options = replace(found, checkpoint=found.checkpoint or asked.query)
     with stores.planner(asked.uri) as db:
@@ -139,20 +131,12 @@ def plan_sink(asked: PlanSink) -> SinkJob:
     return SinkJob(options, piece, asked.query, start)
 
 
-def _without(given: Mapping[str, str], known: Sequence[str], what: str) -> dict[str, str]:
-    found = {name.lower(): text for name, text in given.items()}
-    for name in known:
-        if name in found:
-            raise RequestError(f"a {what} has no option {name!r}: the catalog knows it")
-    return found
-
-
 def _options_of(asked: PlanWrite) -> WriteOptions:
     if asked.isolation not in ISOLATIONS:
         raise RequestError(not_one_of("isolation", asked.isolation, ISOLATIONS))
     if asked.isolation == "serializable":
         _refuse_loads(asked)
-    given = _without(asked.options, _OF_CATALOG, "statement")
+    given = without_known(asked.options, _OF_CATALOG, "statement")
     given |= {"uri": asked.uri, "table": asked.table}
     given.pop("isolation", None)  # the commit has it, see `_read`
     if asked.replaces is not None:
@@ -236,7 +220,7 @@ def _with_op(given: Mapping[str, str], asked: PlanWrite, *, is_keyed: bool) -> d
 
 
 def staged(
-    job: BatchWriter | SinkJob, channel: Channel, asked: WriteRows
+    job: BatchWriter | SinkJob, channel: Channel, asked: messages.WriteRows
 ) -> BatchWritten | SinkWritten:
     """Stage the rows of a task, which the JVM sends; take all that it sends, whatever fails.
 
@@ -280,7 +264,7 @@ def _changed_key(name: str, old: pa.Array, new: pa.Array) -> str:
     )
 
 
-def commit(asked: CommitWrite, payload: bytes) -> None:
+def commit(asked: messages.CommitWrite, payload: bytes) -> None:
     """Commit what tasks staged.
 
     Raises:
@@ -312,7 +296,7 @@ def _read(asked: messages.PlanRead | None) -> StatementRead | None:
     return StatementRead(asked.expected, asked.expected, tables)
 
 
-def abort(asked: AbortWrite, payload: bytes) -> None:
+def abort(asked: messages.AbortWrite, payload: bytes) -> None:
     """Delete what tasks staged."""
     for job, written in unpacked(asked.writes, payload):
         if isinstance(job, SinkJob):
@@ -321,7 +305,7 @@ def abort(asked: AbortWrite, payload: bytes) -> None:
             job.abort(written)
 
 
-def unpacked(writes: Sequence[StagedWrite], payload: bytes) -> list[tuple[Any, list[Any]]]:
+def unpacked(writes: Sequence[messages.StagedWrite], payload: bytes) -> list[tuple[Any, list[Any]]]:
     """Return the jobs, each with what its tasks got."""
     found, at = list[tuple[Any, list[Any]]](), 0
     for write in writes:

@@ -29,7 +29,7 @@ TEXT_BYTES_MAX = 32 << 10  # of one filter: a longer list is as fast in Spark
 LIST_MAX = 1_000
 
 _ESCAPED = str.maketrans({"\\": "\\\\", "%": "\\%", "_": "\\_"})
-_OPERATORS: dict[type[spark.Filter], str] = {
+OPERATORS: dict[type[spark.Filter], str] = {
     spark.EqualTo: "=",
     spark.GreaterThan: ">",
     spark.GreaterThanOrEqual: ">=",
@@ -69,8 +69,8 @@ def _sql(filter: spark.Filter, schema: pa.Schema) -> str:  # noqa: A002
         return column.among(filter.value)
     if type(filter) in _PATTERNS:
         return column.like(_PATTERNS[type(filter)], value)
-    if type(filter) in _OPERATORS:
-        return column.compare(_OPERATORS[type(filter)], value)
+    if type(filter) in OPERATORS:
+        return column.compare(OPERATORS[type(filter)], value)
     raise _NotPushedError
 
 

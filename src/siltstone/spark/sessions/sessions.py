@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 from collections.abc import Mapping
 from importlib.util import find_spec
 
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from siltstone.spark.catalog.settings import Stores, add_catalogs, settings_of, with_jar
+from siltstone.spark.context.application import context_of
 from siltstone.spark.context.java import java_home
 from siltstone.spark.sessions.source import SiltstoneSource
 
@@ -109,22 +108,20 @@ def _choose_python(spark: SparkSession) -> None:
     """
     if any(name in os.environ for name in _CHOSEN_PYTHONS):
         return
-    with contextlib.suppress(PySparkException, AttributeError):  # of a client
-        context = spark.sparkContext
-        if (context.master or "").startswith("local"):
-            context.pythonExec = sys.executable
+    context = context_of(spark)
+    if context is not None and (context.master or "").startswith("local"):
+        context.pythonExec = sys.executable
 
 
 def _finds_it(spark: SparkSession) -> bool:
     """Return whether Spark itself finds the source, by the name of a module of its Python."""
     if find_spec("pyspark_siltstone") is None:
         return False
-    try:
-        workers = spark.sparkContext.pythonExec
-    except (PySparkException, AttributeError):  # of a client: its server has its Python
+    context = context_of(spark)
+    if context is None:  # of a client: its server has its Python
         return True
     # Another Python looks for it, or the workers have another one than the driver: not this class.
-    return os.environ.get("PYSPARK_DRIVER_PYTHON", workers) != workers
+    return os.environ.get("PYSPARK_DRIVER_PYTHON", context.pythonExec) != context.pythonExec
 
 
 def _start(config: dict[str, str], master: str | None, app_name: str) -> SparkSession:

@@ -22,6 +22,7 @@ from pyspark.sql.types import StructType
 
 from siltstone.api.snapshot import Snapshot
 from siltstone.api.store import Store
+from siltstone.arguments import count_of
 from siltstone.choices import SearchMetric, TextOperator
 from siltstone.errors import RequestError, SchemaMismatchError, no_such
 from siltstone.given import Query, Vector
@@ -32,7 +33,6 @@ from siltstone.spark.catalog.settings import catalog_of, quoted
 from siltstone.spark.context import schemas, stores, times
 from siltstone.spark.context.application import Read, of_session, store_of
 from siltstone.spark.context.kept_stores import kept
-from siltstone.spark.context.options import require_task_rows
 from siltstone.spark.reads.nearest import NearestRows
 from siltstone.spark.reads.reader import LIVE
 from siltstone.spark.reads.task_rows import LIVE_COLUMN
@@ -137,7 +137,7 @@ class SparkSnapshot:
             source.scan(filter=filter, limit=0).close()
             options["filter"] = filter
         if rows_max is not None:
-            options["maxRowsPerTask"] = str(require_task_rows(rows_max))
+            options["maxRowsPerTask"] = str(count_of("rows_max", rows_max, 1))
         found = self._frame(table, options)
         return found if columns is None else found.select(*map(quoted, columns))
 
@@ -223,12 +223,8 @@ class SparkSnapshot:
             rerank=rerank,
         )
         self._tell_read(table)
-        rows = found.to_arrow().combine_chunks()
-        schema = schemas.to_spark(rows.schema)
-        wanted = schemas.arrow_schema(schema)
-        batches = [schemas.as_schema(batch, wanted) for batch in rows.to_batches()]
-        whole = pa.Table.from_batches(batches, wanted) if batches else wanted.empty_table()
-        return self._spark.createDataFrame(whole, schema)
+        schema, rows = schemas.for_spark(found.to_arrow())
+        return self._spark.createDataFrame(rows, schema)
 
     def join_nearest(
         self,

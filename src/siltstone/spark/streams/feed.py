@@ -26,6 +26,7 @@ import uuid
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -192,30 +193,11 @@ class RefusedReader(DataSourceStreamReader):
         self._error = error
 
     @one_sentence()
-    def initialOffset(self) -> dict[str, object]:  # noqa: N802 - Spark's name
-        """Raise the error."""
+    def _refuse(self, *_: object, **__: object) -> Any:
+        """Raise the error, whatever Spark asks: a query may go on with a batch of before."""
         raise self._error
 
-    @one_sentence()
-    def latestOffset(  # noqa: N802 - Spark's name
-        self, start: dict[str, object] | None = None, limit: ReadLimit | None = None
-    ) -> dict[str, object]:
-        """Raise the error."""
-        del start, limit
-        raise self._error
-
-    @one_sentence()
-    def partitions(
-        self, start: dict[str, object], end: dict[str, object]
-    ) -> Sequence[InputPartition]:
-        """Raise the error: a query goes on with a batch of an earlier run."""
-        del start, end
-        raise self._error
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Raise the error; without a partition Spark does not call it."""
-        del partition
-        raise self._error
+    initialOffset = latestOffset = partitions = read = _refuse  # noqa: N815 - Spark's names
 
 
 class FeedReader(ChangeTaskReader, SupportsTriggerAvailableNow):

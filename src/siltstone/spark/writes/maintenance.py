@@ -20,16 +20,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from siltstone.admin import (
-    TARGET_ROWS,
-    CaughtUp,
-    Deferred,
-    Merged,
-    Optimized,
-    index_store,
-    merge_store,
-    optimize_store,
-)
+from siltstone import admin
 from siltstone.errors import UnavailableError
 from siltstone.process import malloc
 from siltstone.spark.context import stores
@@ -45,7 +36,7 @@ class _Task(Protocol[R_co]):
 
 def merge(
     spark: SparkSession, uri: str | os.PathLike[str], table: str | None = None
-) -> Merged | Deferred:
+) -> admin.Merged | admin.Deferred:
     """Merge the flushed rows of one table, or of all, into their bases; Spark writes the rows.
 
     Indexes that then lack many rows get segments, which Spark builds, too. If that fails, the merge
@@ -62,7 +53,7 @@ def merge(
     """
     path = stores.path_of(uri)
     named = _named(path, table)
-    return merge_store(
+    return admin.merge_store(
         path,
         table,
         execute=partial(_spread, spark, path, f"siltstone: merge {named}"),
@@ -75,8 +66,8 @@ def optimize(
     uri: str | os.PathLike[str],
     table: str | None = None,
     *,
-    target_rows: int = TARGET_ROWS,
-) -> Optimized | Deferred:
+    target_rows: int = admin.TARGET_ROWS,
+) -> admin.Optimized | admin.Deferred:
     """Rewrite small files of one table, or of all, as large ones, on Spark.
 
     It builds what indexes lack, too: of a large table in up to four tasks for each index.
@@ -93,7 +84,7 @@ def optimize(
     """
     path = stores.path_of(uri)
     named = _named(path, table)
-    return optimize_store(
+    return admin.optimize_store(
         path,
         table,
         target_rows=target_rows,
@@ -104,7 +95,7 @@ def optimize(
 
 def index(
     spark: SparkSession, uri: str | os.PathLike[str], table: str | None = None
-) -> CaughtUp | Deferred:
+) -> admin.CaughtUp | admin.Deferred:
     """Build what the indexes of one table, or of all, lack, on Spark; rewrite no rows.
 
     A large index is shared out, as by `optimize`. One that cannot be built over the present rows is
@@ -121,7 +112,7 @@ def index(
     """
     path = stores.path_of(uri)
     name = f"siltstone: index {_named(path, table)}"
-    return index_store(path, table, build=partial(_spread, spark, path, name))
+    return admin.index_store(path, table, build=partial(_spread, spark, path, name))
 
 
 def _spread_late(

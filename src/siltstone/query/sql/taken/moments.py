@@ -123,8 +123,9 @@ def moments_out(sql: str, parameters: Parameters) -> tuple[str, Parameters, list
         if parts[-1].startswith(SEARCH):
             raise RequestError(f"search(...) has no {_WHAT}: search a snapshot of then")
         names.append(PastName(next(schemas), parts, moment))
-        stands = f'"{names[-1].schema}".{_written(sql, tokens[each.last])}'
-        between = sql[tokens[each.last].end + 1 : tokens[each.at].start]
+        last = tokens[each.last]
+        stands = f'"{names[-1].schema}".{sql[last.start : last.end + 1]}'
+        between = sql[last.end + 1 : tokens[each.at].start]
         pieces += [sql[start : tokens[each.first].start], stands, between]
         start = tokens[each.end].end + 1
     spans = [(each.at, each.end) for each in found]
@@ -176,10 +177,6 @@ def _name_before(tokens: list[Any], at: int) -> tuple[int, int] | None:
 def _is_word(token: Any) -> bool:
     kind = kind_of(token)
     return kind == "IDENTIFIER" or (token.text.isidentifier() and not kind.endswith("STRING"))
-
-
-def _written(sql: str, token: Any) -> str:
-    return sql[token.start : token.end + 1]
 
 
 def _moment(sql: str, tokens: list[Any], place: _AtPlace, values: TakenValues) -> AtMoment:

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from siltstone.engine.filter.pushed import text_literal
 from siltstone.query.sql.shielded import folded, quoted
 from siltstone.query.sql.writes.constants import (
     Constant,
@@ -25,16 +26,7 @@ from siltstone.query.sql.writes.constants import (
 )
 from siltstone.query.sql.writes.words import Words
 
-_OPERATORS = {
-    "=": "=",
-    "==": "=",
-    "<>": "<>",
-    "!=": "<>",
-    "<": "<",
-    "<=": "<=",
-    ">": ">",
-    ">=": ">=",
-}
+_OPERATORS = {"==": "=", "!=": "<>"} | {sign: sign for sign in ("=", "<>", "<", "<=", ">", ">=")}
 _DEPTH_MAX = 32
 
 
@@ -147,11 +139,8 @@ def filter_of(condition: Condition, fields: pa.Schema, given: Given) -> str:
     """
     if isinstance(condition, Junction):
         parts = [f"({filter_of(part, fields, given)})" for part in condition.parts]
-        return (
-            f"not {parts[0]}"
-            if condition.operator == "not"
-            else f" {condition.operator} ".join(parts)
-        )
+        word = condition.operator
+        return f"not {parts[0]}" if word == "not" else f" {word} ".join(parts)
     column = quoted(_field(condition.column, fields).name)
     if not condition.constants:
         return f"{column} {condition.operator}"
@@ -159,11 +148,8 @@ def filter_of(condition: Condition, fields: pa.Schema, given: Given) -> str:
     if None in values:
         raise UnclearError
     texts = ", ".join(map(_text, values))
-    return (
-        f"{column} in ({texts})"
-        if condition.operator == "in"
-        else f"{column} {condition.operator} {texts}"
-    )
+    listed = f"({texts})" if condition.operator == "in" else texts
+    return f"{column} {condition.operator} {listed}"
 
 
 def _field(column: str, fields: pa.Schema) -> pa.Field:
@@ -192,4 +178,4 @@ def _text(value: object) -> str:
     if isinstance(value, dt.date):  # a datetime, too
         return f"'{value.isoformat()}'"
     assert isinstance(value, str)
-    return "'" + value.replace("'", "''") + "'"
+    return text_literal(value)

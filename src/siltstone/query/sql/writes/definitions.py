@@ -91,9 +91,8 @@ def _create(words: Words) -> Definition | IndexStatement:
     has_list, at = words.low(at) == "(", words.bracketed(at)
     if_exists = IfExists.KEEP if may_exist else if_exists
     if words.low(at) == "as":
-        return _create_as(words, at + 1, CreateStatement(
-            target, names=tuple(names_in(definition)) if has_list else (), if_exists=if_exists
-        ))  # fmt: skip
+        names = tuple(names_in(definition)) if has_list else ()
+        return _create_as(words, at + 1, CreateStatement(target, names=names, if_exists=if_exists))
     _end(words, at)
     if not has_list:
         raise RequestError(f"CREATE TABLE {target.text} names no columns")
@@ -103,13 +102,8 @@ def _create(words: Words) -> Definition | IndexStatement:
 
 def _create_as(words: Words, at: int, made: CreateStatement) -> CreateStatement:
     end = words.find(_is_with_data, at)
-    return CreateStatement(
-        made.target,
-        query=words[at:end].sql,
-        names=made.names,
-        with_rows=not words.starts("with", "no", "data", at=end),
-        if_exists=made.if_exists,
-    )
+    has_none = words.starts("with", "no", "data", at=end)
+    return replace(made, query=words[at:end].sql, with_rows=not has_none)
 
 
 def _is_with_data(words: Words, at: int) -> bool:
@@ -225,36 +219,34 @@ def _drop_index(words: Words) -> DropIndexStatement:
 def _alter(words: Words) -> AlterStatement:
     may_lack, at = _skipped(words, 2, "if", "exists")
     target, at = target_of(words, at, has_alias=False)
+    return replace(_alteration(words, at, target), may_lack=may_lack)
+
+
+def _alteration(words: Words, at: int, target: Target) -> AlterStatement:
     verb, what = words.low(at), words.low(at + 1)
     if verb == "rename" and what == "to":
-        return AlterStatement(
-            target, Alteration.RENAME_TABLE, _name(words, at + 2), may_lack=may_lack
-        )
+        return AlterStatement(target, Alteration.RENAME_TABLE, _name(words, at + 2))
     has_column = what == "column"
     place = at + 1 + has_column
     if verb == "rename":
         old = _name(words, place, is_last=False)
         if words.low(place + 1) != "to":
             raise RequestError("ALTER TABLE is written as RENAME COLUMN name TO name")
-        new = _name(words, place + 2)
-        return AlterStatement(target, Alteration.RENAME_COLUMN, old, new, may_lack=may_lack)
+        return AlterStatement(target, Alteration.RENAME_COLUMN, old, _name(words, place + 2))
     if verb == "add":
-        return _add_column(
-            words, place, AlterStatement(target, Alteration.ADD_COLUMN, "", may_lack=may_lack)
-        )
+        return _add_column(words, place, target)
     if verb == "drop":
         is_lenient, place = _skipped(words, place, "if", "exists")
         name = _name(words, place)
-        return AlterStatement(
-            target, Alteration.DROP_COLUMN, name, may_lack=may_lack, is_lenient=is_lenient
-        )
+        return AlterStatement(target, Alteration.DROP_COLUMN, name, is_lenient=is_lenient)
     changed = _altered_column(words, place, target) if verb == "alter" else None
-    if changed is not None:
-        return replace(changed, may_lack=may_lack)
-    raise RequestError(
-        f"ALTER TABLE ... {words[at:].sql[:60]} is not offered: columns are added, dropped,"
-        " renamed, get another type, get and lose a default and NOT NULL, and tables are renamed"
-    )
+    if changed is None:
+        raise RequestError(
+            f"ALTER TABLE ... {words[at:].sql[:60]} is not offered: columns are added, dropped,"
+            " renamed, get another type, get and lose a default and NOT NULL, and tables are"
+            " renamed"
+        )
+    return changed
 
 
 def _altered_column(words: Words, at: int, target: Target) -> AlterStatement | None:
@@ -293,12 +285,13 @@ _OF_COLUMN = {
 }
 
 
-def _add_column(words: Words, at: int, made: AlterStatement) -> AlterStatement:
+def _add_column(words: Words, at: int, target: Target) -> AlterStatement:
     is_lenient, at = _skipped(words, at, "if", "not", "exists")
     column, is_key = _column(words[at:])
     if is_key:
         raise RequestError("a column that is added is no part of the key")
-    return replace(made, name=column.name, column=column, is_lenient=is_lenient)
+    made = AlterStatement(target, Alteration.ADD_COLUMN, column.name, column=column)
+    return replace(made, is_lenient=is_lenient)
 
 
 def _name(words: Words, at: int, *, is_last: bool = True) -> str:

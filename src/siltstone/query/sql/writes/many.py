@@ -21,7 +21,7 @@ from siltstone.errors import RequestError
 from siltstone.query.sql.shielded import folded
 from siltstone.query.sql.writes.parse import write_of
 from siltstone.query.sql.writes.statements import InsertStatement, OnConflict
-from siltstone.query.sql.writes.words import Words, words_of
+from siltstone.query.sql.writes.words import words_of
 
 ROWS_MAX = 5_000
 _LISTED_ROWS_MAX = 1_000
@@ -56,7 +56,8 @@ class ManyRows:
         given = [self._in_order(row) for row in rows]
         columns = list(zip(*given, strict=True))
         if "default" not in map(folded, self.row) and all(map(_has_one_type, columns)):
-            yield 0, self._unnested, list(map(list, columns))
+            values = ", ".join("unnest(?)" if each == "?" else each for each in self.row)
+            yield 0, f"{self.before} SELECT {values} {self.behind}", list(map(list, columns))
             return
         row = f"({', '.join(self.row)})"
         rest = _LENGTH_MAX - len(self.before) - len(self.behind)
@@ -65,11 +66,6 @@ class ManyRows:
             part = given[place : place + size]
             text = f"{self.before} VALUES {', '.join([row] * len(part))} {self.behind}"
             yield place, text, [value for each in part for value in each]
-
-    @property
-    def _unnested(self) -> str:
-        values = ", ".join("unnest(?)" if each == "?" else each for each in self.row)
-        return f"{self.before} SELECT {values} {self.behind}"
 
     def _in_order(self, row: object) -> Sequence[object]:
         if isinstance(row, Mapping):
@@ -98,7 +94,8 @@ def many_rows(sql: str) -> ManyRows | None:
     names = tuple(folded(each.text[1:]) for each in inside if each.kind == "parameter")
     if not names or frozenset(names) != write.parameters:
         return None  # a parameter stands elsewhere, or there are none
-    row = tuple(map(_part, inside.split()))
+    parts = inside.split()
+    row = tuple("?" if each.words[0].kind == "parameter" else each.sql for each in parts)
     return ManyRows(words[:values].sql, row, words[words.bracketed(values + 1) :].sql, names)
 
 
@@ -114,18 +111,11 @@ def _is_of_one_row(statement: object) -> bool:
     )
 
 
-def _part(words: Words) -> str:
-    return "?" if words.words[0].kind == "parameter" else words.sql
-
-
-def _known(kind: type) -> type:
-    """Return the type that DuckDB takes a type for: pandas has its own times."""
-    return dt.datetime if issubclass(kind, dt.datetime) else kind
-
-
 def _has_one_type(column: Sequence[Any]) -> bool:
     """Say whether a list of these values has for DuckDB the type that each has by itself."""
-    types = {_known(kind) for kind in set(map(type, column))} - {type(None)}
+    # For DuckDB the times of pandas are those of Python.
+    kinds = {*map(type, column)} - {type(None)}
+    types = {dt.datetime if issubclass(kind, dt.datetime) else kind for kind in kinds}
     if len(types) > 1 or not types <= _TYPES:
         return False
     if types == {int}:

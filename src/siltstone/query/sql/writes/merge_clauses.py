@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from siltstone.errors import RequestError
 from siltstone.query.sql.writes.clauses import (
     alias_of,
@@ -89,16 +91,21 @@ def _behind_moment(words: Words, at: int) -> int:
 
 
 def _clauses(words: Words) -> list[Words]:
-    """Return the clauses: those WHEN that are no part of a CASE begin one."""
-    starts, cases = list[int](), 0
+    """Return the clauses, each of which begins with WHEN."""
+    starts = [*_outside_of_cases(words, "when")]
+    ends = [*starts, len(words)][1:]
+    return [words[start:end] for start, end in zip(starts, ends, strict=True)]
+
+
+def _outside_of_cases(words: Words, low: str) -> Iterator[int]:
+    """Yield the places of a keyword that is in no brackets, and no part of a CASE."""
+    cases = 0
     for at, word in enumerate(words):
         if word.depth != words.depth:
             continue
         cases += {"case": 1, "end": -1}.get(word.low, 0) if cases or word.low == "case" else 0
-        if word.low == "when" and not cases:
-            starts.append(at)
-    ends = [*starts, len(words)][1:]
-    return [words[start:end] for start, end in zip(starts, ends, strict=True)]
+        if word.low == low and not cases:
+            yield at
 
 
 _WHENS = (
@@ -110,7 +117,7 @@ _WHENS = (
 
 
 def _clause(words: Words, table: str) -> Clause:
-    then = _end_of_condition(words)
+    then = next(_outside_of_cases(words, "then"), len(words))
     for lows, when in _WHENS:
         if not words.starts(*lows):
             continue
@@ -119,17 +126,6 @@ def _clause(words: Words, table: str) -> Clause:
             break
         return _acting(when, rest[1:].sql, words[then + 1 :], table)
     raise RequestError(f"MERGE has no clause {words.sql[:60]!r}")
-
-
-def _end_of_condition(words: Words) -> int:
-    cases = 0
-    for at, word in enumerate(words):
-        if word.depth != words.depth:
-            continue
-        cases += {"case": 1, "end": -1}.get(word.low, 0)
-        if word.low == "then" and not cases:
-            return at
-    return len(words)
 
 
 def _acting(when: When, condition: str, words: Words, table: str) -> Clause:

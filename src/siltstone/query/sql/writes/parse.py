@@ -23,7 +23,7 @@ from siltstone.query.sql.writes.clauses import (
     returning_of,
     target_of,
 )
-from siltstone.query.sql.writes.conditions import condition_of
+from siltstone.query.sql.writes.conditions import Condition, condition_of
 from siltstone.query.sql.writes.definitions import definition_of
 from siltstone.query.sql.writes.merge_clauses import merge_of
 from siltstone.query.sql.writes.queries import ACTIONS, EXISTING, ROWS
@@ -31,6 +31,7 @@ from siltstone.query.sql.writes.statements import (
     Assignment,
     Change,
     DeleteStatement,
+    Expressions,
     InsertStatement,
     OnConflict,
     Target,
@@ -208,18 +209,22 @@ def _update(words: Words, given: str) -> Change | None:
     target, at = target_of(words, 1)
     if words.low(at) != "set":
         raise RequestError("UPDATE is followed by a table and SET column = value, ...")
+    source, rest = _rows_meant(words, at, target, given, _is_from)
+    return UpdateStatement(
+        target, given, assignments_of(words[at + 1 : source], target.name), *rest
+    )
+
+
+def _rows_meant(
+    words: Words, at: int, target: Target, given: str, is_source: Callable[[Words, int], bool]
+) -> tuple[int, tuple[str, str, Condition | None, Expressions]]:
+    """Return where FROM or USING begins, else WHERE; and what these and RETURNING say."""
     end = words.find_low("returning", at=at)
     where = min(words.find_low("where", at=at), end)
-    source = min(words.find(_is_from, at), where)
-    return UpdateStatement(
-        target,
-        given,
-        assignments_of(words[at + 1 : source], target.name),
-        words[source + 1 : where].sql,
-        words[where + 1 : end].sql,
-        None if given or source < where else condition_of(words[where + 1 : end], target.name),
-        returning_of(words[end:]),
-    )
+    source = min(words.find(is_source, at), where)
+    said = words[where + 1 : end]
+    condition = None if given or source < where else condition_of(said, target.name)
+    return source, (words[source + 1 : where].sql, said.sql, condition, returning_of(words[end:]))
 
 
 def _is_from(words: Words, at: int) -> bool:
@@ -231,19 +236,10 @@ def _delete(words: Words, given: str) -> Change:
     if words.low(1) != "from":
         raise RequestError("DELETE is written as DELETE FROM table ...")
     target, at = target_of(words, 2)
-    end = words.find_low("returning", at=at)
-    where = min(words.find_low("where", at=at), end)
-    source = min(words.find_low("using", at=at), where)
+    source, rest = _rows_meant(words, at, target, given, lambda here, n: here.low(n) == "using")
     if source != at:
         raise RequestError(f"{words[:at].sql} is followed by {words[at:].sql[:40]!r}")
-    return DeleteStatement(
-        target,
-        given,
-        words[source + 1 : where].sql,
-        words[where + 1 : end].sql,
-        None if given or source < where else condition_of(words[where + 1 : end], target.name),
-        returning_of(words[end:]),
-    )
+    return DeleteStatement(target, given, *rest)
 
 
 def _truncate(words: Words, _: str) -> Change:

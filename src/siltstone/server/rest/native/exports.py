@@ -7,51 +7,18 @@ base64, and a missing value is an empty cell, an empty text `""`. Parquet has th
 from __future__ import annotations
 
 import importlib
-import io
 from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
 
-from siltstone.server.http.replies import Pieces
+from siltstone.server.http.replies import ByteSink, Pieces
 from siltstone.server.rest.wire import PIECE_BYTES, encoded
 
 CSV, PARQUET = "csv", "parquet"
 _TYPES = {CSV: "text/csv; charset=utf-8", PARQUET: "application/vnd.apache.parquet"}
 _GROUP_ROWS = 65_536
 """Rows of a group of a Parquet file: what is held of it at once."""
-
-
-class _Sink(io.RawIOBase):
-    """A file that gives back what was written to it, and knows how much that was in all."""
-
-    def __init__(self) -> None:
-        self._pieces: list[bytes] = []
-        self._size = self._held = 0
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any, /) -> int:
-        piece = bytes(data)
-        self._pieces.append(piece)
-        self._size += len(piece)
-        self._held += len(piece)
-        return len(piece)
-
-    def tell(self) -> int:
-        return self._size
-
-    @property
-    def held(self) -> int:
-        """How many bytes were not taken yet."""
-        return self._held
-
-    def take(self) -> bytes:
-        """Return what was written since the last time."""
-        taken = b"".join(self._pieces)
-        self._pieces, self._held = [], 0
-        return taken
 
 
 def exported(rows: pa.RecordBatchReader, form: str) -> Pieces:
@@ -62,12 +29,12 @@ def exported(rows: pa.RecordBatchReader, form: str) -> Pieces:
 
 def _csv(rows: pa.RecordBatchReader) -> Iterator[bytes]:
     csv: Any = importlib.import_module("pyarrow.csv")
-    sink, schema = _Sink(), pa.schema([_spelled_field(each) for each in rows.schema])
+    sink, schema = ByteSink(), pa.schema([_spelled_field(each) for each in rows.schema])
     writer: Any = csv.CSVWriter(sink, schema)
     for batch in rows:
         columns = [_spelled(column) for column in batch.columns]
         writer.write_batch(pa.record_batch(columns, schema=schema))
-        if sink.held >= PIECE_BYTES:
+        if sink.tell() >= PIECE_BYTES:
             yield sink.take()
     writer.close()
     yield sink.take()
@@ -75,7 +42,7 @@ def _csv(rows: pa.RecordBatchReader) -> Iterator[bytes]:
 
 def _parquet(rows: pa.RecordBatchReader) -> Iterator[bytes]:
     parquet: Any = importlib.import_module("pyarrow.parquet")  # 5 MiB, for whoever asks
-    sink = _Sink()
+    sink = ByteSink()
     writer: Any = parquet.ParquetWriter(sink, rows.schema)
     held, count = list[pa.RecordBatch](), 0
     for batch in rows:
@@ -84,7 +51,7 @@ def _parquet(rows: pa.RecordBatchReader) -> Iterator[bytes]:
         if count >= _GROUP_ROWS:
             writer.write_table(pa.Table.from_batches(held, rows.schema))
             held, count = [], 0
-        if sink.held >= PIECE_BYTES:
+        if sink.tell() >= PIECE_BYTES:
             yield sink.take()
     writer.write_table(pa.Table.from_batches(held, rows.schema))
     writer.close()

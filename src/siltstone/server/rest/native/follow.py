@@ -18,7 +18,8 @@ While there is nothing to send it holds no thread.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 from siltstone.api.results import Change, commits_of
@@ -57,9 +58,10 @@ class FollowRoutes:
             events = self._events(since, until, db.changes(since, until, names), names)
         if not self._room.acquire(blocking=False):
             raise BusyError(f"{self._most} clients follow this store already")
-        release = _once(self._room.release)
-        news = self._served.parts.core.writer().news
-        return Reply(Pieces(EVENTS_TYPE, events, release, _told, Feed(news.heard, _IDLE)), until)
+        held = ExitStack()  # it is closed more than once, and gives the place back once
+        held.callback(self._room.release)
+        feed = Feed(self._served.parts.core.writer().news.heard, _IDLE)
+        return Reply(Pieces(EVENTS_TYPE, events, held.close, _told, feed), until)
 
     def _seqs(self, since: int, until: int) -> Iterator[bytes]:
         """Yield events that have the last seq alone; nothing where there is nothing yet."""
@@ -117,14 +119,3 @@ def _told(error: Exception) -> bytes:
     if isinstance(error, ClosedError | UnavailableError):
         return b""
     return b"event: error\ndata: " + encoded({"error": " ".join(str(error).split())}) + b"\n\n"
-
-
-def _once(call: Callable[[], object]) -> Callable[[], None]:
-    """Return a function that calls only the first time."""
-    left = [call]
-
-    def first() -> None:
-        if left:
-            left.pop()()
-
-    return first

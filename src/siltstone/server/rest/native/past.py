@@ -8,6 +8,9 @@ nothing is missing. As an Arrow stream, of one table, it has the rows as `Diff` 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
+
+import msgspec
 
 from siltstone.api.results import Diff
 from siltstone.lance_versions.errors import invalid
@@ -37,15 +40,11 @@ class PastRoutes:
             raise invalid(f"limit is at most {LOG_MAX}")
         found = self._served.db.log(limit)
         self._served.settle()
-        commits = [
-            bodies.LoggedCommit(
-                *(each.seq, each.time, each.transaction, list(each.tables), each.rows),
-                *(None if each.token is None else "/".join(map(str, each.token)),),
-                list(each.changes),
-            )
-            for each in found
+        tokens = (each.token and "/".join(map(str, each.token)) for each in found)
+        logged = [
+            {**asdict(each), "token": token} for each, token in zip(found, tokens, strict=True)
         ]
-        return Reply(bodies.LogAnswer(commits))
+        return Reply(msgspec.convert({"commits": logged}, bodies.LogAnswer))
 
     def diff(self, call: RestCall[None]) -> Reply[Pieces]:
         """Count what differs between the moments a and b, and return the rows."""

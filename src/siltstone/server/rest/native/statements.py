@@ -72,7 +72,6 @@ class StatementRoutes:
             rows = tx.read_sql(statement.text, statement.parameters, lambda _: None, alone)
             found = held(rows, self._scope.limits.collected_bytes_max)
             return Reply(_answer(found.to_reader(), form=form, seq=tx.read_seq))
-        raise AssertionError
 
     def _wrote(self, call: RestCall[Any], statement: SentStatement, *, form: str) -> Reply[Pieces]:
         if statement.is_of_index and not call.transaction and not call.snapshot:

@@ -7,15 +7,15 @@ from typing import Any, cast
 
 from siltstone.api.results import Receipt
 from siltstone.errors import RequestError
+from siltstone.lance_namespace.tables import DELIMITER
 from siltstone.lance_versions.errors import Code, Refused, invalid, unsupported
 from siltstone.local.group_upserts import WriteSet
 from siltstone.local.transaction import LocalTransaction
 from siltstone.server.http.replies import Reply
 from siltstone.server.http.route import Grouping, Role
 from siltstone.server.rest import schemas as bodies
-from siltstone.server.rest.call import DELIMITER, RestCall
-from siltstone.server.rest.native import row_operations
-from siltstone.server.rest.native.rows import apply, is_upsert, missing_of
+from siltstone.server.rest.call import RestCall
+from siltstone.server.rest.native.rows import ApplyRequest, UpsertRows, apply, is_upsert, missing_of
 from siltstone.server.rest.schemas import TransactionAnswer, TransactionStatus
 from siltstone.server.rest.scope import RequestScope
 from siltstone.server.rest.tokens import Principal
@@ -56,7 +56,7 @@ class TransactionRoutes:
         self._scope.end(call, key, commits=False)
         return Reply(bodies.RollbackAnswer(key))
 
-    def apply(self, call: RestCall[row_operations.ApplyRequest]) -> Reply[bodies.ApplyAnswer]:
+    def apply(self, call: RestCall[ApplyRequest]) -> Reply[bodies.ApplyAnswer]:
         """Do several operations on several tables in one transaction, in one request."""
         if call.transaction:
             raise invalid("apply is its own transaction; it does not run in another one")
@@ -69,7 +69,7 @@ class TransactionRoutes:
             return [apply(tx, one) for one in operations]
 
         if is_upsert(asked) and not call.token:
-            first = cast("row_operations.UpsertRows", operations[0])
+            first = cast("UpsertRows", operations[0])
             receipt = self._scope.upsert(first.table, first.rows, missing_of(first))
             done = [receipt.rows]
         else:
@@ -79,10 +79,10 @@ class TransactionRoutes:
             )
         return _applied(receipt, done)
 
-    def _prepared(self, call: RestCall[row_operations.ApplyRequest]) -> WriteSet | None:
+    def _prepared(self, call: RestCall[ApplyRequest]) -> WriteSet | None:
         if call.transaction or call.token or not is_upsert(call.asked):
             return None
-        first = cast("row_operations.UpsertRows", call.asked.ops[0])
+        first = cast("UpsertRows", call.asked.ops[0])
         return self._scope.planned(first.table, first.rows, missing_of(first))
 
     def _upserted(self, planned: Sequence[WriteSet]) -> list[object]:

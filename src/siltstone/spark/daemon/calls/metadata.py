@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -73,15 +73,7 @@ class MetadataTable:
 
 def _commits(snapshot: LocalSnapshot, table: str | None = None) -> list[Row]:
     return [
-        {
-            "seq": entry.seq,
-            "time": entry.time,
-            "transaction": entry.transaction,
-            "tables": entry.tables,
-            "rows": entry.rows,
-            "token": None if entry.token is None else f"{entry.token[0]}:{entry.token[1]}",
-            "changes": entry.changes,
-        }
+        {**asdict(entry), "token": None if entry.token is None else ":".join(map(str, entry.token))}
         for entry in snapshot.log(COMMITS_MAX, table)
     ]
 
@@ -104,16 +96,10 @@ def _indexes(snapshot: LocalSnapshot, table: str) -> list[Row]:
         found = store.table(snapshot[table].id).indexes()
     return [
         {
+            **asdict(each),
             "index": each.name,
-            "column": each.column,
-            "kind": each.kind,
             "options": json.dumps(each.options),
-            "segments": each.segments,
             "bytes": each.nbytes,
-            "indexed_rows": each.indexed_rows,
-            "lagging_rows": each.lagging_rows,
-            "encoding": each.encoding,
-            "recall": each.recall,
         }
         for each in found
     ]

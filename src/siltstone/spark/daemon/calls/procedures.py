@@ -17,13 +17,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from siltstone.api.results import Deferred
+from siltstone.api.results import Deferred, Receipt
 from siltstone.api.store import Store
-from siltstone.errors import RequestError, no_such
+from siltstone.api.transaction import Transaction
+from siltstone.errors import ConflictError, LimitError, RequestError, no_such
+from siltstone.local.snapshot import LocalSnapshot
 from siltstone.spark.context import stores
+from siltstone.spark.context.application import APPLICATION, of_process, store_of, tell_own
 from siltstone.spark.context.kept_stores import kept
 from siltstone.spark.daemon import tables
-from siltstone.spark.daemon.calls.rollback import roll_back
 from siltstone.spark.writes import automatic_merge
 
 NAMESPACE = "system"
@@ -172,11 +174,78 @@ def _drop_tag(called: Called) -> pa.Table:
 
 
 def _rollback_to(called: Called) -> pa.Table:
-    table = called["table"]
-    done = roll_back(
-        called.uri, called.path, table, called["seq"], called["tag"], called.application
-    )
-    return _one(_ROLLED_BACK, table=table, **asdict(done))
+    """Give a table the rows that it had at a seq, or at a tag, in one commit.
+
+    It is `put_back` of all commits since: the rows that changed are written, and no others, so the
+    commit, and the changes that readers of the table see, are as large as what is undone. Nothing
+    of the past goes: what was there before can be read, and rolled back to.
+
+    Raises:
+        RequestError: Neither or both are given, or no such tag; the table was made, or its columns
+            changed, since then.
+        SnapshotExpiredError, TableNotFoundError: The store does not keep the seq; no such table.
+        ConflictError: Another commit changed the table meanwhile; nothing was changed.
+        OwnedError, InDoubtError: As for any commit.
+    """
+    table, seq, tag = called["table"], called["seq"], called["tag"]
+    if (seq is None) == (tag is None):
+        raise RequestError("rollback_to takes a seq or a tag: where the table goes back to")
+    with (
+        kept(called.path) as reader,
+        reader.snapshot() as now,
+        reader.snapshot(seq=seq, tag=tag) as past,
+    ):
+        _require_same(past, now, table)
+        done = _committed(called.uri, table, now[table].id, past.seq, now.seq)
+        teller = of_process({APPLICATION: called.application})
+        if teller is not None and done.rows:
+            tell_own(teller, store_of(called.path, reader.store_id), done.seq)
+        rows = done.rows or 0
+        return _one(_ROLLED_BACK, table=table, seq=past.seq, commit_seq=done.seq, rows=rows)
+
+
+def _require_same(past: LocalSnapshot, now: LocalSnapshot, name: str) -> None:
+    """Check that a table is the same at two seqs, but for its rows.
+
+    Raises:
+        RequestError: It is another one, or has other columns.
+    """
+    new = now[name]
+    if name not in past.tables() or past[name].id != new.id:
+        raise RequestError(f"there was no such table {name!r} at seq {past.seq}: it was made later")
+    if past[name].schema != new.schema:
+        raise RequestError(
+            f"the columns of {name!r} have changed since seq {past.seq}: choose what becomes of"
+            " them, by INSERT OVERWRITE from VERSION AS OF that seq"
+        )
+
+
+def _committed(uri: str, table: str, table_id: int, to: int, read_seq: int) -> Receipt:
+    """Put the rows back, unless the table has changed since `read_seq`."""
+    with stores.owner(uri) as db:
+        try:
+            with db.transaction(isolation="serializable") as tx:
+                _refuse_changed(tx, table_id, read_seq)
+                tx.put_back(table, to=to, force=True)
+            done = tx.receipt
+        except LimitError:  # a commit of its own stages them
+            done = db.put_back(table, to=to, until=read_seq)
+        assert done is not None
+        automatic_merge.report(db, ())
+    return done
+
+
+def _refuse_changed(tx: Transaction, table_id: int, read_seq: int) -> None:
+    name, changed = tx.changed_since(table_id, read_seq)
+    if changed:
+        raise ConflictError(
+            name,
+            "*",
+            read_seq,
+            changed,
+            explained=f"{name!r} was at seq {read_seq} when its rollback began, and has changed at"
+            f" seq {changed}: nothing was rolled back; call it again",
+        )
 
 
 def _search(called: Called) -> pa.Table:
