@@ -91,9 +91,12 @@ def test_a_connection_that_comes_as_the_server_closes_is_cut(
 
     async def with_a_late_client(thread: http_server.ServerThread) -> None:
         await wait(thread)
-        for listening in (each for server in thread.servers for each in server.sockets):
-            if listening.family == socket.AF_INET:
-                clients.append(socket.create_connection(listening.getsockname()))
+        listening = [each for server in thread.servers for each in server.sockets]
+        clients.extend(
+            socket.create_connection(each.getsockname())
+            for each in listening
+            if each.family == socket.AF_INET
+        )
         for _ in range(turns):
             await asyncio.sleep(0)
 
