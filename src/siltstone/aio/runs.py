@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 
 from siltstone.aio.commits import LoopStore
 from siltstone.aio.transaction import AsyncTransaction
-from siltstone.api.runs import TurnHolder, TurnLines, refusing
+from siltstone.api.runs import ClosedTables, TurnHolder, TurnLines
 from siltstone.arguments import count_of
 from siltstone.errors import ConflictError, RequestError, told
 from siltstone.process.turns import NOBODY, NONE_CLOSED, WAIT_S, TableClosedError
@@ -95,7 +95,7 @@ class TaskRun:
     ) -> T:
         tx = await self._begin()
         async with tx:
-            with refusing(tx._tx, closed):  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - as in `api`
+            with ClosedTables(tx._tx, closed):  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - as in `api`
                 return await work(tx)
         raise AssertionError
 

@@ -10,8 +10,7 @@ loses there. See `turns` for what a turn is; here is when a run takes one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 from siltstone.api.transaction import Transaction
@@ -94,9 +93,8 @@ def run(
         return tried(NONE_CLOSED)
 
     def tried(closed: frozenset[str] | None) -> T:
-        with begin() as tx, refusing(tx, turns.closed if closed is None else closed):
+        with begin() as tx, ClosedTables(tx, turns.closed if closed is None else closed):
             return work(tx)
-        raise AssertionError
 
     try:
         return Retry(attempts).run(once, on_loss=holder.lost)
@@ -104,19 +102,24 @@ def run(
         holder.end()
 
 
-@contextmanager
-def refusing(tx: Transaction, closed: frozenset[str]) -> Generator[None]:
-    """Do the work of a run; it begins again if it named a closed table, whatever it made of that.
+class ClosedTables:
+    """A block with the work of a run, which begins again if it named one of these tables.
+
+    It does whatever the work made of the error.
 
     Raises:
-        TableClosedError: It did.
+        TableClosedError: It named one.
     """
-    tx.closed = closed
-    try:
-        yield
-    except Exception as error:
-        if tx.closed_at:
-            raise TableClosedError(tx.closed_at) from error
-        raise
-    if tx.closed_at:  # the work caught the error, and may have left a part out
-        raise TableClosedError(tx.closed_at)
+
+    __slots__ = ("_tx",)
+
+    def __init__(self, tx: Transaction, closed: frozenset[str]) -> None:
+        self._tx = tx
+        tx.closed = closed
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if self._tx.closed_at and (error is None or isinstance(error, Exception)):
+            raise TableClosedError(self._tx.closed_at) from error

@@ -24,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from siltstone.api.schemas import arrow_schema_of, plain_schema
 from siltstone.cli.arguments import CsvForm
 from siltstone.cli.exits import NotFoundError, UsageError
 from siltstone.errors import SchemaMismatchError
@@ -36,6 +37,7 @@ _CSV_BLOCK_BYTES = 4 << 20
 """So much of it is read at once. Arrow reads 32 blocks ahead."""
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 _NUMBERED = re.compile(r"In CSV column #(\d+)")
+_WITH_COLUMNS = {"parquet", "csv", "tsv", "arrow", "feather", "ipc"}
 Rows = pa.Table | pa.RecordBatchReader | list[dict[str, Any]]
 
 
@@ -110,6 +112,28 @@ def rows_named(name: str) -> pa.Table | pa.RecordBatchReader | None:
     if not rows.schema.names:
         raise SchemaMismatchError(f"{path} has no columns")
     return rows
+
+
+def schema_of(path: Path) -> pa.Schema:
+    """Return the columns of a JSON file of names and types, or of a file of rows.
+
+    Raises:
+        NotFoundError: The file does not exist.
+        UsageError: The file contains no schema.
+        RequestError: There is no such type.
+    """
+    if path.suffix not in {".json", ""} and str(path) != "-":
+        if ending_of(path) not in _WITH_COLUMNS:
+            raise unknown_ending(path)
+        rows: Any = input_rows(path, None, CsvForm())
+        return plain_schema(rows.schema.remove_metadata())
+    try:
+        found = msgspec.json.decode(read_bytes(path))
+    except msgspec.DecodeError as error:
+        raise UsageError(f"{path} is not JSON: {error}") from None
+    if isinstance(found, dict):
+        return arrow_schema_of(found)
+    raise UsageError(f'{path} contains no schema; a schema is like {{"id": "int64", ...}}')
 
 
 def read_bytes(path: Path) -> bytes:

@@ -89,11 +89,12 @@ def emit_facts(facts: Mapping[str, object], form: Form) -> None:
 def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
     """Yield the rows of Arrow batches as Python values."""
     for batch in batches:
-        columns = [_values(column) for column in batch.columns]
+        columns = [values_of(column) for column in batch.columns]
         yield from zip(*columns, strict=True)
 
 
-def _values(column: pa.Array) -> Sequence[object]:
+def values_of(column: pa.Array) -> Sequence[object]:
+    """Return the Python values of a column, with texts where Python's own have fewer digits."""
     from siltstone.api.schemas import replaced_type
     from siltstone.text.spelled import listed
 

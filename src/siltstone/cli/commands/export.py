@@ -20,7 +20,7 @@ import typer
 from siltstone.cli.arguments import AsOf, Db, Delimiter, Quiet, Table
 from siltstone.cli.commands.rows import Columns, Filter, Limit, names_of
 from siltstone.cli.exits import NotFoundError, UsageError
-from siltstone.cli.output import Form, cell, emit_record, lines_of, rows_of
+from siltstone.cli.output import Form, cell, emit_record, lines_of, rows_of, values_of
 from siltstone.cli.sessions import at_moment
 from siltstone.errors import RequestError, UnavailableError
 
@@ -180,8 +180,7 @@ def _cells(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
     if column.type.equals(kind):
         return column
-    (values,) = zip(*rows_of([pa.RecordBatch.from_arrays([column], ["v"])]), strict=True)
-    return pa.array([None if value is None else cell(value) for value in values], kind)
+    return pa.array([None if value is None else cell(value) for value in values_of(column)], kind)
 
 
 def _ndjson(sink: IO[bytes], schema: pa.Schema, batches: _Counted, _: str) -> None:

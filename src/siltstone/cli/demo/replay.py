@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 
 from siltstone.cli.demo import model
@@ -12,6 +12,7 @@ from siltstone.cli.demo.checks import Findings
 from siltstone.cli.demo.crew import Crew, Done
 from siltstone.cli.demo.data import Flight
 from siltstone.cli.demo.watcher import watch, watched
+from siltstone.cli.progress import progress_bar
 from siltstone.store import Store
 
 CHECKPOINT_EVERY_S = 1.0
@@ -34,36 +35,30 @@ class Shared:
             return item
 
 
-class Replay:
-    """Runs all parts of the replay until its time is over."""
+def replay(store: Store, flights: Shared, findings: Findings, seconds: float, threads: int) -> Done:
+    """Run all parts of the replay for `seconds`, or to the year's end; then look once more."""
+    crew, first_seq = Crew(findings), store.seq
+    watching = partial(watch, "this process", store, first_seq, crew.stop, findings)
+    checkpoint = partial(crew.checkpoint, store, CHECKPOINT_EVERY_S)
+    lands = [partial(_land, store, flights, crew)] * threads
+    parts = [watching, checkpoint, partial(crew.merge, store), *lands]
+    with progress_bar("replaying") as told, watched(store.path, first_seq, findings):
 
-    def __init__(self, store: Store, flights: Shared, findings: Findings) -> None:
-        self._store, self._flights, self._findings = store, flights, findings
-        self._crew = Crew(findings)
-        self._stop, self.done = self._crew.stop, self._crew.done
-        self._first_seq = store.seq
+        def tick(passed: float) -> None:
+            told(f"{len(crew.done.latencies_s):,} landings", int(passed), int(seconds))
 
-    def run(self, seconds: float, threads: int, on_tick: Callable[[float], None]) -> Done:
-        """Replay for `seconds`, or to the year's end; `on_tick` hears how many have passed."""
-        checkpoint = partial(self._crew.checkpoint, self._store, CHECKPOINT_EVERY_S)
-        merge = partial(self._crew.merge, self._store)
-        parts = [self._watch, checkpoint, merge, *[self._land] * threads]
-        with watched(self._store.path, self._first_seq, self._findings):
-            self._crew.run(parts, seconds, on_tick)
-        self._crew.settle(self._store)
-        self._watch()
-        return self.done
+        crew.run(parts, seconds, tick)
+    crew.settle(store)
+    watching()
+    return crew.done
 
-    def _land(self) -> None:
-        attempts, latencies = [0], self.done.latencies_s
-        for flight in self._flights:
-            began = time.perf_counter()
-            self._store.run(model.landing(flight, attempts), model.ATTEMPTS)
-            latencies.append(time.perf_counter() - began)
-            if self._stop.is_set():
-                break
-        self.done.attempts += attempts[0]
 
-    def _watch(self) -> None:
-        """Watch until the replay ends; after that once more."""
-        watch("this process", self._store, self._first_seq, self._stop, self._findings)
+def _land(store: Store, flights: Shared, crew: Crew) -> None:
+    attempts = [0]
+    for flight in flights:
+        began = time.perf_counter()
+        store.run(model.landing(flight, attempts), model.ATTEMPTS)
+        crew.done.latencies_s.append(time.perf_counter() - began)
+        if crew.stop.is_set():
+            break
+    crew.done.attempts += attempts[0]

@@ -15,10 +15,9 @@ import typer
 from siltstone.cli.demo import data, model, report
 from siltstone.cli.demo.checks import VIOLATIONS_SHOWN, Findings
 from siltstone.cli.demo.crash import Crashed, crash
-from siltstone.cli.demo.replay import Replay, Shared
+from siltstone.cli.demo.replay import Shared, replay
 from siltstone.cli.exits import Exit, UsageError
 from siltstone.cli.output import Form
-from siltstone.cli.progress import progress_bar
 from siltstone.cli.sessions import note
 from siltstone.store import connect
 
@@ -41,13 +40,7 @@ def run(*, seconds: float, threads: int, kills: int, keep: Path | None, form: Fo
             most = flights.slice(0, len(flights) - ROWS_LEFT_FOR_CRASHES)
             landings = Shared(data.landings(most))
             note(f"replaying for {seconds:.0f} seconds with {threads} threads")
-            replay = Replay(store, landings, findings)
-            with progress_bar("replaying") as told:
-
-                def tick(passed: float) -> None:
-                    told(f"{len(replay.done.latencies_s):,} landings", int(passed), int(seconds))
-
-                done = replay.run(seconds, threads, tick)
+            done = replay(store, landings, findings, seconds, threads)
         start, crashes = landings.taken, list[Crashed]()
         for number in range(kills):
             note(f"killing a writer in full flight, {number + 1} of {kills}")

@@ -102,13 +102,25 @@ def create(
 
 
 def _columns(schema: Path | None, column: list[str] | None, *, is_needed: bool) -> pa.Schema | None:
-    from siltstone.cli.schemas import columns_of, schema_of
+    from siltstone.cli.files import schema_of
 
     if (schema is not None and column) or (is_needed and schema is None and not column):
         raise UsageError("give the columns either by --schema FILE or by --column NAME:TYPE")
     if column:
-        return columns_of(column)
+        return _columns_named(column)
     return None if schema is None else schema_of(schema)
+
+
+def _columns_named(given: Sequence[str]) -> pa.Schema:
+    """Return the columns of NAME:TYPE arguments."""
+    from siltstone.api.schemas import arrow_schema_of
+
+    pairs = [text.partition(":") for text in given]
+    if any(not (name and kind) for name, _, kind in pairs):
+        raise UsageError(f"a column must be NAME:TYPE, like id:int64; got {list(given)}")
+    if len({name for name, _, _ in pairs}) < len(pairs):
+        raise UsageError(f"a column appears twice in {list(given)}")
+    return arrow_schema_of({name: kind for name, _, kind in pairs})
 
 
 def _plans(

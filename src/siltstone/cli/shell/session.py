@@ -81,11 +81,14 @@ class ShellSession:
         """Roll back, and close the store: with its upkeep, unless something went wrong."""
         with suppress(SiltstoneError):
             self._end_transaction()
+        self._close(upkeep=None if kind is None else False)
+
+    def _close(self, *, upkeep: bool | None) -> None:
         self._end_snapshot()
         store, self._store = self._store, None
         if store is not None:
             with progress_bar("upkeep") as told:
-                store.close(upkeep=None if kind is None else False, on_progress=told)
+                store.close(upkeep, on_progress=told)
 
     def store(self) -> Store:
         """Return the store, which is opened if it is not open.
@@ -253,7 +256,8 @@ class ShellSession:
             error = error.__cause__ or error
         is_far = not isinstance(self._store, LocalStore)
         if isinstance(error, _LOST) or (is_far and isinstance(error, errors.UnavailableError)):
-            self._let_go()
+            with suppress(SiltstoneError):
+                self._close(upkeep=False)
         return said
 
     def cut_off(self) -> None:
@@ -273,13 +277,6 @@ class ShellSession:
         with suppress(SiltstoneError):
             self._end_transaction()
         return "the transaction was rolled back"
-
-    def _let_go(self) -> None:
-        self._end_snapshot()
-        store, self._store = self._store, None
-        if store is not None:
-            with suppress(SiltstoneError):
-                store.close(upkeep=False)
 
 
 def _counted(rows: int | None) -> str:
