@@ -64,6 +64,11 @@ def _worst(workload: str, metric: str) -> Question:
     return lambda r: r.worst(workload, metric)
 
 
+def _before(what: str) -> Question:
+    """Ask for our CPU time / that of an older commit, where the run was given one."""
+    return _plain("reach", f"before: CPU of {what}, x")
+
+
 def _lesser(workload: str, *metrics: str) -> Question:
     """Ask for the smallest of several medians: a promise about both is about the worse one."""
 
@@ -243,6 +248,14 @@ ALL = (
         for scan in ("scan", "scan again")
         for added in (0, 30, 100)
     ),
+    Target(
+        "reach: a reader's lag p99 beyond a look, in puts",
+        3.0,
+        _plain("reach", "reader: lag p99 beyond a look, puts, 30 ms added"),
+        True,
+    ),
+    Target("reach: CPU of the import / before", 1.01, _before("import"), True),
+    Target("reach: CPU of upserts / before", 1.01, _before("upserts"), True),
     Target("reach: kept with a mirror", 0.97, _plain("reach", "upserts/s kept with a mirror")),
     Target(
         "reach: modules of a mirror without one",

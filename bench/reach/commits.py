@@ -16,7 +16,8 @@ from bench.measure import Sample, median, run_for
 from bench.reach.lake import Door
 from bench.workload import Metrics
 
-_TURNS, _MANY, _FEW, _DELTA_COMMITS = 30, 64, 16, 5
+_TURNS = {0: 30, 30: 20, 100: 10}
+_MANY, _FEW, _DELTA_COMMITS = 64, 16, 3
 _COLUMNS = {"id": "int64", "v": "string"}
 
 
@@ -34,7 +35,7 @@ def shipped(doors: dict[int, Door], folder: Path, seconds: float) -> Metrics:
             commit()  # it waits for the first record in the bucket
             put = _put(door)
             times: tuple[list[float], list[float]] = ([], [])
-            for _ in range(_TURNS):
+            for _ in range(_TURNS[added_ms]):
                 times[0].append(_seconds(put))
                 times[1].append(_seconds(commit))
             labels = f", {added_ms} ms added"

@@ -24,7 +24,7 @@ from siltstone.maintenance.backup.leased_records import lease
 from siltstone.open.mirroring import Mirroring
 
 _COLUMNS = {"id": "int64", "v": "string"}
-_TABLES, _COPIES = 100, 5
+_TABLES, _COPIES = 100, 3
 _SLICES = 4
 _NO_MIRROR = """
 import sys

@@ -16,7 +16,7 @@ from bench.workload import Metrics
 from siltstone import admin
 
 _COLUMNS = {"id": "int64", "g": "int64", "price": "float64"}
-_TURNS = {0: 5, 30: 2, 100: 2}
+_TURNS = {0: 3, 30: 1, 100: 1}
 
 
 def prepare(path: Path, rows: int) -> None:

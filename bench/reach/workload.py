@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.reach import commits, mirrors, scans
+from bench.reach import before, commits, mirrors, readers, scans
 from bench.reach.lake import lake
 from bench.workload import Metrics, Place
 
@@ -32,8 +32,10 @@ class Reach:
             with lake(folder / "server") as running:
                 return (
                     mirrors.without(folder)
+                    | before.compared(before.COMMIT)
                     | mirrors.copies(running.doors, folder)
                     | commits.shipped(running.doors, folder, peer.sizes.seconds)
+                    | readers.lag(running.doors[30], folder, peer.sizes.seconds)
                     | mirrors.beside_writers(running.doors[0], folder, peer.sizes.seconds)
                     | scans.scans(running, peer.path, _rows(peer))
                     | commits.slatedb(running.doors, peer.sizes.seconds)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from bench.reach import commits, mirrors, scans
+from bench.reach import before, commits, mirrors, readers, scans
 from bench.reach.lake import Lake, lake
 
 ROWS = 10_000
@@ -31,6 +32,25 @@ def test_a_checkpoint_is_copied_in_few_requests_and_a_vacuum_lists_pages(
 
 def test_a_store_without_a_mirror_imports_nothing_of_one(tmp_path: Path) -> None:
     assert mirrors.without(tmp_path) == {"modules of a mirror without one": 0}
+
+
+def test_two_checkouts_are_compared_in_turns_if_a_commit_is_given() -> None:
+    assert before.compared("") == {}
+    try:
+        found = before.compared("HEAD", turns=1, rows=20)
+    except subprocess.CalledProcessError:
+        pytest.skip("this is no checkout of git")
+    assert set(found) == {"before: CPU of import, x", "before: CPU of upserts, x"}
+    assert all(value > 0 for value in found.values())
+
+
+def test_a_reader_shows_what_was_shipped(
+    running: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readers, "_SECONDS_MIN", 0.1)
+    found = readers.lag(running.doors[30], tmp_path, 0.1)
+    assert found["reader: lag p99 ms, 30 ms added"] > 0
+    assert "reader: lag p99 beyond a look, puts, 30 ms added" in found
 
 
 def test_commits_and_scans_are_measured_beside_those_of_others(

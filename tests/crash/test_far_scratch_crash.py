@@ -57,7 +57,7 @@ def far(root: Path, bucket: SimBucket, scratch: Path, patch: pytest.MonkeyPatch)
         return PartCache(scratch, own, bytes_max=1 << 24, open_bytes_max=1 << 20, is_eager=True)
 
     with patch.context() as patched:
-        opened = LocalStore.open
+        opened: Any = LocalStore.open
 
         def open_with(at: Path, options: Options, **given: Any) -> LocalStore:
             env = given.get("env") or Env()
@@ -71,7 +71,9 @@ def read(db: st.Store, keys: Rows) -> Rows:
     return {key: db["keyed"].get(key) for key in keys}
 
 
-def photographed(scratch: Path, work: Callable[[], object], patch: pytest.MonkeyPatch) -> list[Path]:
+def photographed(
+    scratch: Path, work: Callable[[], object], patch: pytest.MonkeyPatch
+) -> list[Path]:
     """Return copies of a scratch: before each step of `work` that may change a file of it."""
     shots: list[Path] = []
 

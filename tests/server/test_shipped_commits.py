@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from siltstone.engine.commit.core import Ships
+from siltstone.lance_versions.errors import Code
 from siltstone.local.store import LocalStore
+from siltstone.server.rest.limits import Limits
+from siltstone.server.rest.server import RestServer
 from tests.maintenance.mirrors import at, content, restored, taken_from, with_mirror
 from tests.server.rest import Rest, rest_of, rest_to
 from tests.support.simulated_objects import Fault, SimBucket, SimServer
@@ -74,6 +83,153 @@ def test_a_commit_that_is_not_there_in_time_is_told_with_its_receipt_and_waited_
 
 def _last(db: LocalStore) -> str:
     return db.log(1)[0].transaction
+
+
+# how many may wait
+
+
+@dataclass
+class SlowShipper:
+    """Ships when it may; who waits is counted."""
+
+    real: Ships
+    may_go: threading.Event = field(default_factory=threading.Event)
+    waiting: int = 0
+    changed: threading.Condition = field(default_factory=threading.Condition)
+
+    def wait(self, seq: int, timeout_s: float) -> str | None:
+        with self.changed:
+            self.waiting += 1
+            self.changed.notify_all()
+        assert self.may_go.wait(60)
+        return self.real.wait(seq, timeout_s)
+
+    def is_waited_for(self, count: int) -> bool:
+        with self.changed:
+            return self.changed.wait_for(lambda: self.waiting == count, 60)
+
+    @property
+    def shipped_seq(self) -> int:
+        return self.real.shipped_seq
+
+    @property
+    def failure(self) -> str | None:
+        return self.real.failure
+
+    @property
+    def is_begun(self) -> bool:
+        return self.real.is_begun
+
+
+@dataclass
+class Crowd:
+    """Clients of a server with three threads, of which two may wait for the bucket."""
+
+    db: LocalStore
+    service: RestServer
+    slow: SlowShipper
+    pool: ThreadPoolExecutor
+
+    def post(self, path: str, body: object = None, **headers: str) -> Any:
+        client = Rest(self.service)
+        try:
+            return client.post(path, body, **headers)
+        finally:
+            client.close()
+
+    def apply(self, key: int, durability: str = "shipped") -> Any:
+        rows = {**ROWS, "rows": [{"id": key}]}
+        return self.post("/v1/transaction/apply", {"ops": [rows], "durability": durability})
+
+    def begun(self, key: int) -> str:
+        begun = self.post("/v1/transaction/begin", {"durability": "shipped"}).json["id"]
+        rows = {"predicate": f"id = {key}"}
+        assert self.post("/v1/table/t/delete", rows, x_siltstone_txn=begun).status == 200
+        return begun
+
+    def commit(self, begun: str) -> Any:
+        return self.post(f"/v1/transaction/{begun}/commit")
+
+    def require_goes_on(self) -> None:
+        """Other requests are answered, with what is durable here."""
+        assert self.apply(99, "sync").status == 200
+        seq = self.db.seq
+        assert self.post("/v1/table/t/count_rows").status == 200
+        told = self.apply(100)
+        assert (told.status, told.code) == (429, (429, int(Code.THROTTLING)))
+        assert told.headers["retry-after"]
+        assert "2 requests wait for the bucket" in told.json["error"]
+        assert self.db.seq == seq
+
+    def submit(self, work: Any, *given: Any) -> Future[Any]:
+        return self.pool.submit(work, *given)
+
+
+@pytest.fixture
+def crowd(tmp_path: Path) -> Iterator[Crowd]:
+    limits = replace(Limits(), threads=3, shipped_waits_max=2)
+    with with_mirror(tmp_path / "s", at(SimBucket())) as db:
+        db.create_table("t", {"id": "int64"}, primary_key="id")
+        db.wait_shipped()
+        with ThreadPoolExecutor(4) as pool, rest_to(db, limits=limits) as (service, _):
+            slow = SlowShipper(db.core.ships())
+            db.core.shipper = slow
+            try:
+                yield Crowd(db, service, slow, pool)
+            finally:
+                slow.may_go.set()
+
+
+def test_while_as_many_as_may_wait_for_a_bucket_other_requests_go_on(crowd: Crowd) -> None:
+    begun = crowd.begun(1)
+    waiting = [crowd.submit(crowd.apply, key) for key in (1, 2)]
+    assert crowd.slow.is_waited_for(2)
+    crowd.require_goes_on()
+    assert crowd.commit(begun).status == 429  # nothing was begun
+    assert crowd.post(f"/v1/transaction/{begun}/describe").json["status"] == "Running"
+    assert crowd.post(f"/v1/transaction/{crowd.begun(2)}/rollback").status == 200
+    crowd.slow.may_go.set()
+    assert [each.result(60).status for each in waiting] == [200, 200]
+    assert crowd.apply(3).status == 200
+    assert crowd.db.status().unshipped == 0
+
+
+def test_who_asks_again_for_a_commit_that_waits_is_one_that_waits(crowd: Crowd) -> None:
+    begun = crowd.begun(1)
+    first = crowd.submit(crowd.commit, begun)
+    assert crowd.slow.is_waited_for(1)
+    others = [crowd.submit(crowd.commit, begun) for _ in range(3)]
+    refused = [each.result().status for each in islice(as_completed(others, timeout=60), 2)]
+    assert refused == [429, 429]
+    assert crowd.apply(99, "sync").status == 200
+    crowd.slow.may_go.set()
+    told = [each.result(60) for each in (first, *others)]
+    assert sorted(each.status for each in told) == [200, 200, 429, 429]
+    assert {each.json["seq"] for each in told if each.status == 200} == {crowd.db.seq - 1}
+
+
+def test_a_commit_that_was_not_there_in_time_is_waited_on_by_as_many_as_may(crowd: Crowd) -> None:
+    begun = crowd.begun(1)
+    crowd.db.core.shipper = _Never()
+    assert crowd.commit(begun).status == 504
+    crowd.db.core.shipper = crowd.slow
+    first = crowd.submit(crowd.apply, 7)
+    assert crowd.slow.is_waited_for(1)
+    again = crowd.submit(crowd.commit, begun)
+    assert crowd.slow.is_waited_for(2)
+    crowd.require_goes_on()
+    crowd.slow.may_go.set()
+    assert (first.result(60).status, again.result(60).status) == (200, 200)
+
+
+class _Never:
+    """A bucket that never answers."""
+
+    shipped_seq, failure, is_begun = 0, None, True
+
+    def wait(self, seq: int, timeout_s: float) -> str | None:
+        del seq, timeout_s
+        return "the bucket does not answer"
 
 
 def test_without_a_mirror_it_is_refused_before_anything_is_done(tmp_path: Path) -> None:

@@ -31,6 +31,8 @@ class Limits(RowLimits):
     connections_max: int = 512
     requests_max: int = 256
     threads: int = 32
+    shipped_waits_max: int = 24
+    """Requests that wait for a bucket at once: each holds a thread, the others go on."""
     statements_max: int = 4
     """SQL statements that run at once."""
     token_statements_max: int = 2

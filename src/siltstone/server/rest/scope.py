@@ -1,13 +1,17 @@
 """RequestScope: how a call reaches the store: now, at a snapshot, or in an open transaction.
 
-A statement without a transaction gets one, run again when it lost a race. Locks: of each
-open transaction, held while a statement runs in it; of each that is ended, held until it is known
-how; one over how the last ones ended.
+A statement without a transaction gets one, run again when it lost a race. A commit that is to be
+shipped holds its thread until the bucket has it, and so does who asks for it again: of these a few
+are inside at once, and the next one is refused before anything is begun.
+
+Locks: of each open transaction, held while a statement runs in it; of each that is ended, held
+until it is known how; one over how the last ones ended.
 """
 
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Sequence
 from collections.abc import Set as AbstractSet
@@ -19,7 +23,13 @@ from typing import Any, TypeVar
 from siltstone.api.results import Receipt
 from siltstone.api.runs import TurnHolder
 from siltstone.choices import Durability, Isolation, Missing
-from siltstone.errors import ClosedError, InDoubtError, NotShippedError, ReadOnlyError
+from siltstone.errors import (
+    BusyError,
+    ClosedError,
+    InDoubtError,
+    NotShippedError,
+    ReadOnlyError,
+)
 from siltstone.lance_namespace.scope import StatementCommit, committed, done
 from siltstone.lance_versions.errors import Code, Refused, invalid
 from siltstone.lance_versions.turns import Turns
@@ -63,6 +73,8 @@ class RequestScope:
         self._homes: dict[str, Session] = {}
         self._ended: OrderedDict[str, EndedTransaction] = OrderedDict()
         self._ends = Turns()
+        self._to_ship = weakref.WeakSet[LocalTransaction]()
+        self._ship_waits = threading.BoundedSemaphore(limits.shipped_waits_max)
         self.lance_turns = Turns()
         self.upserts = GroupUpserts(served.parts.core)
 
@@ -178,10 +190,29 @@ class RequestScope:
             token=call.token,
         )
         holder = TurnHolder(self.served)
+        with self._waiting(is_shipped=durability == "shipped"):
+            try:
+                return committed(begin, work, unknown, holder.lost)
+            finally:
+                holder.end()
+
+    @contextmanager
+    def _waiting(self, *, is_shipped: bool) -> Generator[None]:
+        """Be one of those that may wait for the bucket, if this is one that will.
+
+        Raises:
+            BusyError: As many as may do so already; nothing was begun.
+        """
+        if not is_shipped:
+            yield
+            return
+        if not self._ship_waits.acquire(blocking=False):
+            most = self.limits.shipped_waits_max
+            raise BusyError(f"{most} requests wait for the bucket; this one did nothing, ask again")
         try:
-            return committed(begin, work, unknown, holder.lost)
+            yield
         finally:
-            holder.end()
+            self._ship_waits.release()
 
     def upsert(self, table: str, rows: object, missing: Missing) -> Receipt:
         """Upsert rows of JSON, as its own commit."""
@@ -222,6 +253,9 @@ class RequestScope:
         )
         hold = partial(self.sessions.hold, self._home(call.principal))
         key, tx = self.served.held(turns, begin, hold)
+        if durability == "shipped":
+            with self._lock:
+                self._to_ship.add(tx)
         return key, tx.read_seq
 
     def end(self, call: RestCall, key: str, *, commits: bool) -> Receipt | None:
@@ -233,10 +267,11 @@ class RequestScope:
             Refused: No such transaction of this client, or it ended the other way.
             InDoubtError: The commit of before was.
             NotShippedError: It is committed, and still not in the bucket.
-            BusyError: The first request runs on and on.
+            BusyError: The first request runs on and on; or too many wait for the bucket.
         """
         status = "Succeeded" if commits else "Canceled"
-        with self._ends.of(_turn(key, call.principal)):
+        is_shipped = commits and self._is_shipped(key, call.principal)
+        with self._waiting(is_shipped=is_shipped), self._ends.of(_turn(key, call.principal)):
             before = self.ended(key, call.principal)
             if before is not None and before.doubt is not None:
                 raise InDoubtError(before.doubt)
@@ -246,6 +281,17 @@ class RequestScope:
                 raise Refused(Code.INVALID_INPUT, f"the transaction ended already: {before.status}")
             with self._ending(key, call.principal) as held:
                 return self._finish(key, held.transaction, call.principal, commits=commits)
+
+    def _is_shipped(self, key: str, principal: Principal) -> bool:
+        """Say whether the commit of a transaction may wait for the bucket, or for one that does."""
+        try:
+            with self._using(key, principal) as held, self._lock:
+                return held.transaction in self._to_ship
+        except Refused:
+            if self._ends.is_taken(_turn(key, principal)):
+                return True
+            before = self.ended(key, principal)  # asked last: whose turn is over has told it
+            return before is not None and before.is_unshipped
 
     def _finish(
         self, key: str, tx: LocalTransaction, principal: Principal, *, commits: bool
