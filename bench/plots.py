@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 from matplotlib import rc_context
@@ -32,6 +33,19 @@ _COLUMNS = 2
 _CURVE, _BARS = (3.2, 2.6), (3.2, 1.5)
 """Of one panel, in inches."""
 _COLOURS = {True: "#0b6e6e", False: "#98a2ad"}
+# Rules outweigh what matplotlib writes into each element. The ground is that of the page.
+_SCHEMES = """
+text, g[id^="text_"] { fill: #16202a }
+[style*="fill: #ffffff"] { fill: none !important }
+@media (prefers-color-scheme: dark) {
+  text, g[id^="text_"] { fill: #e7ecf0 }
+  [style*="stroke: #000000"] { stroke: #a3afba !important }
+  [style*="fill: #0b6e6e"] { fill: #58c4bf !important }
+  [style*="fill: #1f77b4"] { fill: #7fb4ea !important }
+  [style*="stroke: #1f77b4"] { stroke: #7fb4ea !important }
+  [style*="fill: #b3402e"] { fill: #e0705e !important }
+}
+"""
 
 
 def draw(runs: list[Run], path: Path) -> None:
@@ -55,6 +69,11 @@ def compare(results: Results, path: Path) -> None:
         _save(figure, len(known), path)
 
 
+def in_both_schemes(svg: str) -> str:
+    """Return a drawing of matplotlib so that it can be read on a light and on a dark page."""
+    return svg.replace("</style>", f"{_SCHEMES}</style>", 1)
+
+
 def _panels(count: int, size: tuple[float, float]) -> tuple[Figure, list[Axes]]:
     rows = max(-(-count // _COLUMNS), 1)
     figure = Figure((size[0] * _COLUMNS, size[1] * rows), layout="constrained")
@@ -65,7 +84,9 @@ def _panels(count: int, size: tuple[float, float]) -> tuple[Figure, list[Axes]]:
 def _save(figure: Figure, count: int, path: Path) -> None:
     if count:
         path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, format="svg", metadata={"Date": None})
+        drawn = io.StringIO()
+        figure.savefig(drawn, format="svg", metadata={"Date": None})
+        path.write_text(in_both_schemes(drawn.getvalue()))
 
 
 def _bars(axes: Axes, title: str, results: Results) -> None:

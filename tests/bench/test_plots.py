@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -11,6 +12,7 @@ from bench.kept import Run
 from bench.results import Results
 from bench.workload import Sizes
 
+SVG = "{http://www.w3.org/2000/svg}"
 LIMITS = {"fdatasync/s, preallocated file": 15.0}
 
 
@@ -57,6 +59,22 @@ def test_the_same_numbers_are_the_same_text(tmp_path: Path) -> None:
     for name in ("one.svg", "other.svg"):
         plots.draw(runs, tmp_path / name)
     assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "other.svg").read_bytes()
+
+
+def test_a_drawing_has_the_ground_of_its_page_and_ink_for_a_light_and_a_dark_one(
+    tmp_path: Path,
+) -> None:
+    plots.draw([run_of({curves.ALL[0].name: curve_of(curves.ALL[0], 5.0)})], tmp_path / "one.svg")
+    (rules,) = (each.text or "" for each in ET.parse(tmp_path / "one.svg").iter(f"{SVG}style"))
+    light, dark = rules.split("@media (prefers-color-scheme: dark)")
+    assert '[style*="fill: #ffffff"] { fill: none !important }' in light
+    assert all("text, g" in each for each in (light, dark))
+    text = (tmp_path / "one.svg").read_text()
+    for color in set(re.findall(r"style\*=\"(?:fill|stroke): (#\w+)\"", dark)) & {
+        "#000000",
+        "#1f77b4",
+    }:
+        assert text.count(color) > dark.count(color), "a rule for what is not drawn"
 
 
 def results_of(rounds: dict[str, Any]) -> Results:

@@ -92,7 +92,8 @@ def chromium(base: str) -> Generator[Browser]:
         pytest.skip("Debian's packages chromium and chromium-driver are not installed")
     options = selenium.ChromeOptions()
     options.binary_location = place
-    for each in ("headless=new", "no-sandbox", "disable-gpu", "disable-dev-shm-usage"):
+    alone = "host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"  # another host is an error
+    for each in ("headless=new", "no-sandbox", "disable-gpu", "disable-dev-shm-usage", alone):
         options.add_argument(f"--{each}")
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     service = selenium.ChromeService(driver)

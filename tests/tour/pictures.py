@@ -18,6 +18,7 @@ from pathlib import Path
 from PIL import Image
 
 import siltstone as st
+from bench.plots import in_both_schemes
 from tests.cli.terminal import Terminal
 from tests.cli.tours import bash, consoles, shown
 from tests.support.browser import Browser, chromium
@@ -136,7 +137,7 @@ VIEWS: dict[str, tuple[Callable[[Browser], object], int]] = {
 
 def notebook_picture(folder: Path) -> None:
     """Keep the plot of two moments of a table."""
-    (PICTURES / "moments.svg").write_text(plots(executed(folder))[0])
+    (PICTURES / "moments.svg").write_text(in_both_schemes(plots(executed(folder))[0]))
 
 
 def main() -> None:
