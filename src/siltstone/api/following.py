@@ -7,14 +7,13 @@ read what is there ─▶ wait for the next commit, for a moment at most ─▶ 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from siltstone.errors import ClosedError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from siltstone.api.store import Store
     from siltstone.query.changes.followed import Change
 
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.01, 0.25
@@ -23,12 +22,23 @@ after each look that found none, up to the second."""
 WAIT_S = 5.0
 
 
+class ChangeSource(Protocol):
+    """What a feed is read from: a store."""
+
+    @property
+    def durable_seq(self) -> int: ...
+
+    def changes(
+        self, since: int = 0, until: int | None = None, tables: Sequence[str] | None = None
+    ) -> dict[str, pa.RecordBatchReader]: ...
+
+
 AwaitSeq = Callable[[int, float], int]
 """Waits until a seq above one is durable, for so many seconds at most; returns the last one."""
 
 
 def follow(
-    db: Store, await_seq: AwaitSeq, since: int, tables: Sequence[str] | None
+    db: ChangeSource, await_seq: AwaitSeq, since: int, tables: Sequence[str] | None
 ) -> Iterator[Change]:
     """Return the changes of `db`; see `Store.follow` for arguments and errors."""
     until = db.durable_seq
@@ -36,7 +46,7 @@ def follow(
 
 
 def _followed(
-    db: Store,
+    db: ChangeSource,
     await_seq: AwaitSeq,
     since: int,
     readers: dict[str, pa.RecordBatchReader],
