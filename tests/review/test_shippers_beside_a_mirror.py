@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import siltstone as st
-from siltstone.errors import NotShippedError
+from siltstone.errors import BusyError, NotShippedError
+from siltstone.local.store import LocalStore
 from siltstone.maintenance.backup.following import Stop
 from siltstone.maintenance.shipping.shipper import Shipper
+from siltstone.open.mirroring import shipper_of
 from tests.maintenance.mirrors import (
     at,
     content,
     followed,
     go_on,
     lived,
+    mirrored,
+    mirrorer,
     restored,
     taken_from,
     with_mirror,
@@ -48,6 +53,53 @@ def test_a_record_that_is_published_while_the_shipper_looks_ends_nothing(
         write(db, 2)
         assert shipping.ship() == db.seq
         assert shipping.shipper.failure is None
+
+
+def test_a_record_of_another_process_that_the_owner_did_not_read_yet_is_no_other_stores(
+    tmp_path: Path,
+) -> None:
+    """The mirror copies what is newest on disk; the owner reads it a moment later."""
+    with lived(tmp_path / "s") as db:
+        assert isinstance(db, LocalStore)
+        known = db.core.state().view.record
+        write(db, 1)
+        db.checkpoint()
+        mirroring = mirrorer(db.path, at(SimBucket()))
+        shipper = shipper_of(mirroring, lambda: known)
+        assert mirroring.run().copied > known.number
+        shipper.ship()
+        assert (shipper.failure, shipper.shipped_seq) == (None, db.seq)
+
+
+class Overtaking(SimServer):
+    """A server where another mirror publishes before the first answer."""
+
+    def __init__(self, bucket: SimBucket, overtake: Callable[[], object]) -> None:
+        super().__init__(bucket, below="shop/")
+        self._overtakes = [overtake]
+
+    def _do(self, what: str, *given: object, **options: object) -> object:
+        while self._overtakes:
+            self._overtakes.pop()()
+        return super()._do(what, *given, **options)  # type: ignore[arg-type]
+
+
+def test_a_mirror_that_another_one_overtook_is_told_to_try_again(tmp_path: Path) -> None:
+    """It leased a record before it saw what the other one published of the same store."""
+    bucket = SimBucket()
+    with lived(tmp_path / "s") as db:
+        mirrored(db.path, at(bucket))
+
+        def overtake() -> None:
+            write(db, 1)
+            db.checkpoint()
+            mirrored(db.path, at(bucket))
+
+        with pytest.raises(BusyError, match="another mirror of this store"):
+            mirrored(db.path, Overtaking(bucket, overtake))
+        write(db, 2)
+        db.checkpoint()
+        assert mirrored(db.path, at(bucket)).seq == db.seq
 
 
 class Hanging(SimServer):
