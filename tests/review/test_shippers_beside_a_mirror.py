@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import siltstone as st
+from siltstone import admin
 from siltstone.errors import BusyError, NotShippedError
 from siltstone.local.store import LocalStore
 from siltstone.maintenance.backup.following import Stop
@@ -61,9 +62,10 @@ def test_a_record_of_another_process_that_the_owner_did_not_read_yet_is_no_other
     """The mirror copies what is newest on disk; the owner reads it a moment later."""
     with lived(tmp_path / "s") as db:
         assert isinstance(db, LocalStore)
-        known = db.core.state().view.record
         write(db, 1)
         db.checkpoint()
+        known = db.core.state().view.record
+        admin.merge_store(db.path)
         mirroring = mirrorer(db.path, at(SimBucket()))
         shipper = shipper_of(mirroring, lambda: known)
         assert mirroring.run().copied > known.number

@@ -103,7 +103,8 @@ def shipper_of(mirrorer: Mirrorer, record: Callable[[], Record]) -> Shipper:
     """
 
     def require_ours(found: BucketRecord) -> None:
-        mirrorer.require_ours(found, record())
+        # Not `record`: what other processes publish the mirror may copy before the owner reads it.
+        mirrorer.require_ours(found, mirrorer.site.manifests.newest())
         mirrorer.claims.require_here()
 
     shipper = Shipper(mirrorer.site, mirrorer.objects, record=record, require_ours=require_ours)

@@ -275,15 +275,23 @@ class Mirrorer:
         """Check that the bucket's newest record is one that this store published.
 
         Two copies of a store share its id, and the one that is mirrored second must not go on.
+        `ours` may have been read before: another process may have published since, and mirrored it.
 
         Raises:
             RequestError: It is not.
+            BusyError: It is, and newer than `ours`, which would bring the bucket back.
         """
         number, writer = newest.copied
         if self.sent.is_origin(newest):
             return
-        if number <= ours.number and (self.sent.has(newest.copied) or self._wrote(number, writer)):
-            return
+        if self.sent.has(newest.copied) or self._wrote(number, writer):
+            if number <= ours.number:
+                return
+            if number <= self.site.manifests.newest().number:
+                raise BusyError(
+                    f"{self.objects.url} has record {number} of {self.site.root}, which another"
+                    f" mirror of this store published after {ours.number} was read; try again"
+                )
         raise RequestError(
             f"{self.objects.url} diverged at record {newest.number}: it is of record {number} by"
             f" {writer}, at seq {newest.seq}, which {self.site.root} does not know; another copy of"
