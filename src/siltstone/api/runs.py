@@ -103,9 +103,9 @@ def run(
 
 
 class ClosedTables:
-    """A block with the work of a run, which begins again if it named one of these tables.
+    """A block with the work of a run: if it named one of these tables, the run begins again.
 
-    It does whatever the work made of the error.
+    That is so whatever the work made of the error.
 
     Raises:
         TableClosedError: It named one.
