@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -150,6 +153,44 @@ def test_a_reader_waits_for_the_record_that_has_what_was_never_shipped(shipping,
     assert seen_by(far) == shipped
     shipping.mirror()
     shipping.ship()
+    assert seen_by(far) == seen_by(db)
+
+
+@dataclass
+class BusyServer(SimServer):
+    """A server to whose log the owner puts one more frame behind each request for an object."""
+
+    ship: Callable[[], object] = lambda: None
+    left: int = 0
+    busy: threading.Lock = field(default_factory=threading.Lock)
+
+    def _do(self, what: str, request: Callable[[], Any], *, has_condition: bool = False) -> Any:
+        try:
+            return super()._do(what, request, has_condition=has_condition)
+        finally:
+            with self.busy:
+                if what.startswith("get wal/") and self.left:
+                    self.left -= 1
+                    self.ship()
+
+
+def test_a_look_ends_although_its_owner_ships_on(shipping, reader, bucket):
+    """Else a reader would show nothing for as long as it finds something."""
+    db = shipping.db
+
+    def ship() -> None:
+        write(db, 0)
+        shipping.ship()
+
+    ship()
+    server = BusyServer(bucket, below="shop/", ship=ship)
+    far = reader(server)
+    for _ in range(3):
+        ship()
+    server.left = 100
+    assert far.seq < db.seq
+    assert server.left > 50
+    server.left = 0
     assert seen_by(far) == seen_by(db)
 
 

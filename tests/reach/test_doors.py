@@ -72,7 +72,6 @@ REFUSES: dict[str, tuple[str, ...]] = {
     "backup": ("{folder}/copies",),
     "index create": ("keyed", "v"),
     "index drop": ("docs", "s", "--yes"),
-    "serve": (),
 }
 ELSEWHERE = {
     "apps forget": "there is no app to forget, and --yes is asked for first",
@@ -82,6 +81,7 @@ ELSEWHERE = {
     "bench": "makes its own",
     "mirror": "tests/cli/test_mirror.py",
     "restore": "tests/cli/test_mirror.py",
+    "serve": "tests/reach/test_served.py",
 }
 
 

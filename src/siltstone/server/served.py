@@ -70,8 +70,12 @@ class Served:
         return self.parts.core.refusal
 
     def settle(self) -> None:
-        """Make all that a call may have seen durable: what is answered survives a power loss."""
-        self.parts.core.writer().sync()
+        """Make all that a call may have seen durable: what is answered survives a power loss.
+
+        What a store shows that is only read is durable already.
+        """
+        if self.parts.core.committer is not None:
+            self.parts.core.writer().sync()
 
     def outcome(self, transaction_id: str, *, spends: bool) -> Outcome:
         """Return what became of a commit, once it is durable.

@@ -1,4 +1,7 @@
-"""Serving: `serve` owns a store and answers clients over HTTP; `token` makes an access token."""
+"""Serving: `serve` owns a store and answers clients over HTTP; `token` makes an access token.
+
+At the URL of a bucket it owns nothing: it reads the mirror there, and answers what reads.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,13 @@ import os
 import stat
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from siltstone.cli.arguments import LocalDb
+from siltstone.cli.arguments import Db, LocalDb
 from siltstone.cli.exits import UsageError, in_one_line
-from siltstone.cli.sessions import note, opened, path_of
+from siltstone.cli.sessions import is_in_bucket, note, opened, path_of, reading
 from siltstone.errors import RequestError, SiltstoneError
 from siltstone.telemetry.log_output import LogForm, LogLevel, log_to
 from siltstone.telemetry.notices import NoticeLog
@@ -75,6 +78,9 @@ def serve(
 ) -> None:
     """Own the store and serve it over HTTP, until SIGTERM or Ctrl-C.
 
+    The mirror of a store, at the URL of a bucket, is read and served: its server answers what
+    reads, and refuses what writes.
+
     The server reads access tokens from the file and from $SILTSTONE_SERVER_TOKENS. Without access
     tokens it listens only on loopback addresses, and every user of this machine may do everything.
 
@@ -88,17 +94,20 @@ def serve(
     from siltstone.cli.systemd import Systemd
     from siltstone.server.rest.tokens import tokens_from
 
-    path_of(db, "serve")
+    is_far = is_in_bucket(db)
+    if not is_far:
+        path_of(db, "serve")
     say = _log.info
     found = tokens_from(tokens, os.environ)
     systemd = Systemd(os.environ, say)
-    options = {"force": True} if force else {}  # else as siltstone.toml says
+    options = {"force": True} if force and not is_far else {}  # else as siltstone.toml says
     log = log_to(_STDERR, form=log_format, level=log_level)
-    with contextlib.closing(Signals()) as signals, log, opened(db, **options) as store:
-        store.serve_local()  # first: processes that join see that it will serve
-        service = store.serve(
-            host,
-            port,
+    with contextlib.closing(Signals()) as signals, log, _opened(db, **options) as store:
+        service = _served(
+            store,
+            is_far=is_far,
+            host=host,
+            port=port,
             tokens=found,
             allowed_hosts=allow_host or (),
             certificate=cert,
@@ -119,6 +128,23 @@ def serve(
             systemd.stopping()
             say("finishing running requests, rolling back open transactions")
         store.close(upkeep=False)  # who stops a service does not wait for what is not urgent
+
+
+def _opened(db: Db, **options: object) -> contextlib.AbstractContextManager[Store]:
+    """Open a store to own it; at a URL, to read it."""
+    return reading(db) if is_in_bucket(db) else opened(db, **options)
+
+
+def _served(store: Store, *, is_far: bool, **options: Any) -> Service:
+    """Serve a store over HTTP; one that this process owns also to processes that join it."""
+    if is_far:
+        from siltstone.local.store import LocalStore
+        from siltstone.server.rest.server import serve_reader
+
+        assert isinstance(store, LocalStore)
+        return serve_reader(store, **options)
+    store.serve_local()  # first: processes that join see that it will serve
+    return store.serve(**options)
 
 
 def _reload(service: Service, tokens: Path | None) -> str:

@@ -108,7 +108,8 @@ class Sources:
     def _ended_s(self) -> Iterator[tuple[str, float]]:
         """Yield when the last work of each kind ended, also that of other processes' jobs."""
         parts = self.served.parts
-        yield "commit", parts.core.writer().last_time_us / 1e6
+        committer = parts.core.committer
+        yield "commit", 0.0 if committer is None else committer.last_time_us / 1e6
         yield "read", self.pipelines[0].counters.reads.ended_s
         jobs = {one.job.kind: one.ended_us / 1e6 for one in parts.site.jobs.finished()}
         for work in parts.core.works:

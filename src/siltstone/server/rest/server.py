@@ -5,6 +5,9 @@
 On a loopback address it answers every process of this machine, on any other one only tokens. Below
 /v1/joined it answers the Python API of other machines; what that opens lives with its TCP
 connection, under a key that cannot be guessed.
+
+Of a store that is only read, a mirror at its URL, it answers the routes that read (`serve_reader`),
+and no process joins it.
 """
 
 from __future__ import annotations
@@ -19,13 +22,15 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any, NoReturn
 
 from siltstone.arguments import count_of, flag_of
-from siltstone.errors import RequestError, UnavailableError
+from siltstone.errors import ReadOnlyError, RequestError, UnavailableError
 from siltstone.joined.targets import server_at
 from siltstone.lance_versions.errors import Code
 from siltstone.local.store import LocalStore
 from siltstone.open.parts import Parts
+from siltstone.paths import only_read
 from siltstone.server.console import console_routes
 from siltstone.server.http.access_log import AccessLog
 from siltstone.server.http.arrivals import Arrivals
@@ -41,6 +46,7 @@ from siltstone.server.http.server import HttpServer
 from siltstone.server.metrics.exposition import Exposition
 from siltstone.server.metrics.sources import Sources
 from siltstone.server.rest.access import Gate, is_loopback
+from siltstone.server.rest.call import RestCall
 from siltstone.server.rest.limits import Limits
 from siltstone.server.rest.native.jobs import JobRoutes
 from siltstone.server.rest.routes import routes_of
@@ -118,10 +124,14 @@ class RestServer:
         self.routes = routes_of(scope, self.jobs, self.pipeline, Exposition(sources.values))
         if watchers.spans is not None:  # each request has its own, and so its own commit
             self.routes = [replace(route, grouping=None) for route in self.routes]
-        self.router = Router(
-            (self.pipeline, [*self.routes, *console_routes()]),
-            rpc_use(JOINED, served, self.joined_sessions, self.joined, is_elsewhere=True),
-        )
+        if parts.core.committer is None:  # a process joins an owner; a mirror it can open itself
+            self.routes = [_without_writes(route, db.path) for route in self.routes]
+            joined = ()
+        else:
+            joined = (
+                rpc_use(JOINED, served, self.joined_sessions, self.joined, is_elsewhere=True),
+            )
+        self.router = Router((self.pipeline, [*self.routes, *console_routes()]), *joined)
         policy = ListenerPolicy(
             name="siltstone-rest",
             graceful_s=limits.graceful_s,
@@ -186,6 +196,32 @@ class RestServer:
     def close(self) -> None:
         """Stop: requests inside are answered, open transactions rolled back. Again: nothing."""
         self.http.close()
+
+
+def serve_reader(db: LocalStore, **options: Any) -> RestServer:
+    """Serve a store that this process only reads; its server ends before it does.
+
+    What writes is refused, and so is what an owner alone knows: what comes next.
+
+    Args:
+        db: The store.
+        options: Those of `RestServer`.
+
+    Raises:
+        RequestError, UnavailableError: As `RestServer`.
+    """
+    return RestServer(db, db._parts, **options)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+
+
+def _without_writes(route: Route, root: Path) -> Route:
+    if route.role in {Role.NOBODY, Role.READ}:
+        return route
+
+    def refuse(call: RestCall[Any]) -> NoReturn:
+        del call
+        raise ReadOnlyError(only_read(root))
+
+    return replace(route, handler=refuse, grouping=None, is_checked=False)
 
 
 def rest_policy(limits: Limits) -> RequestPolicy:

@@ -54,7 +54,7 @@ class BucketLog:
     def __init__(self, chain: BucketChain, record: Record, *, bytes_max: int) -> None:
         self._chain, self._record = chain, record
         self._log, self._bytes_max = ObjectLog(chain.objects.of("log")), bytes_max
-        self._walk = LogWalk(self._log, chain.log_begin(record))
+        self._walk = LogWalk(self._log, chain.log_begin(record), is_prompt=True)
         self._line = LineAbove(record.flushed_seq, record.last_time_us, self._log.url("wal"))
         self._held: deque[tuple[int, int]] = deque()
         """The last seq and the bytes of groups above the newest record."""

@@ -47,9 +47,12 @@ class SystemRoutes:
         return Reply(bodies.HealthAnswer("ok"))
 
     def readyz(self, _: RestCall[None]) -> Reply[bodies.HealthAnswer]:
-        """Say whether it takes writes: not when it closes, nor when the log is poisoned."""
+        """Say whether it takes writes: not when it closes, nor when the log is poisoned.
+
+        Of a store at a URL it takes none: there it says whether it answers reads.
+        """
         committer = self.served.parts.core.committer
-        if self.pipeline.is_closing or committer is None or committer.poisoned:
+        if self.pipeline.is_closing or (committer is not None and committer.poisoned):
             raise UnavailableError("the store takes no writes")
         return Reply(bodies.HealthAnswer("ready"))
 

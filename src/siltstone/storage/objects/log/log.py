@@ -105,11 +105,14 @@ class ObjectLog:
 class LogWalk:
     """A walk over the log; `at` is the next place, `previous` the checksum of the object before.
 
-    Until the first object, `previous` is 0: what was there may be deleted.
+    Until the first object, `previous` is 0: what was there may be deleted. An object that was asked
+    for ahead, and was not there, is asked for again, unless `is_prompt`: such a walk ends there,
+    however fast its owner goes on.
     """
 
-    def __init__(self, log: ObjectLog, start: LogPlace) -> None:
+    def __init__(self, log: ObjectLog, start: LogPlace, *, is_prompt: bool = False) -> None:
         self._log, self.at, self.previous = log, start, 0
+        self._is_prompt = is_prompt
         self._pool: ThreadPoolExecutor | None = None
         self._window = 1
         self._asked: dict[LogPlace, Future[LogObject | None]] = {}
@@ -179,7 +182,7 @@ class LogWalk:
                 if place not in self._asked:
                     self._asked[place] = submitted(self._pool, self._log.get, place)
         found = None if asked is None else asked.result()
-        if found is None:  # it may be there by now
+        if found is None and (asked is None or not self._is_prompt):  # it may be there by now
             found = self._log.get(self.at)
         if found is None:
             self._asked.clear()
