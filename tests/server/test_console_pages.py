@@ -157,7 +157,7 @@ def test_a_commit_of_the_timeline_opens_the_store_as_of_then_and_what_differs(
 ) -> None:
     page.look(*LOOKS["wide, light"])
     page.open("timeline")
-    page.js("document.querySelectorAll('.timeline a')[3].focus()")
+    page.js("document.querySelectorAll('.timeline .commit')[3].focus()")
     page.driver.switch_to.active_element.send_keys("\n")
     page.says("Open as of here")
     page.press("Open as of here")

@@ -11,6 +11,7 @@ const TOP = 26; // the tags, above the lanes
 const LANE = 26; // as in style.css
 const STEP = 9;
 const ROWS = 500;
+const NAMES = 20; // of the tables of a commit, in its words
 const WORKS = ["open", "checkpoint", "merge", "optimize", "index", "vacuum", "repair"];
 
 export function timeline(main, shared) {
@@ -58,8 +59,9 @@ function told({ commit, record }) {
   return `record ${record.number}, ${record.time}: ${worked(record)}${record.tables.length ? ` of ${tablesOf(record)}` : ""}`;
 }
 
-const done = (commit) => [...(commit.tables.length ? [`${count(commit.rows, "row")} in ${commit.tables.join(", ")}`] : []), ...commit.changes].join(", ");
-const tablesOf = ({ tables, changed }) => tables.join(", ") + (changed > tables.length ? ` and ${number(changed - tables.length)} more` : "");
+const done = (commit) => [...(commit.tables.length ? [`${count(commit.rows, "row")} in ${tablesOf(commit)}`] : []), ...some(commit.changes)].join(", ");
+const some = (all) => (all.length > NAMES ? [...all.slice(0, NAMES), `and ${number(all.length - NAMES)} more`] : all);
+const tablesOf = ({ tables, changed = tables.length }) => (changed > NAMES ? `${tables.slice(0, NAMES).join(", ")} and ${number(changed - Math.min(NAMES, tables.length))} more` : tables.join(", "));
 
 function legend(events) {
   const found = new Map(events.filter(({ record }) => record).map(({ record }) => [worked(record), swatch(record)]));
@@ -81,7 +83,9 @@ function drawing(events, names, status, pick) {
   if (edge > 0) picture.append(s("line", { class: "edge", x1: x(edge) - STEP / 2, x2: x(edge) - STEP / 2, y1: TOP, y2: bottom }));
   for (const [name, seq] of Object.entries(status.tags ?? {})) {
     const at = events.findIndex(({ commit }) => commit?.seq === seq);
-    if (at >= 0) picture.append(s("text", { class: "named", x: x(at), y: 16, "text-anchor": "middle" }, `▾ ${name}`));
+    if (at < 0) continue;
+    const isLast = x(at) > width / 2; // the name lies on the side that has room for it
+    picture.append(s("text", { class: "named", x: x(at) + (isLast ? 5 : -5), y: 16, "text-anchor": isLast ? "end" : "start" }, isLast ? `${name} ▾` : `▾ ${name}`));
   }
   for (const [at, event] of events.entries()) {
     const { commit, record } = event;

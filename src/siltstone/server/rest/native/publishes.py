@@ -11,7 +11,6 @@ import datetime as dt
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from itertools import islice, zip_longest
 
 from siltstone.errors import UnavailableError
 from siltstone.formats.manifest import KeyedStorage, Pin, Record
@@ -42,10 +41,15 @@ class PublishRoutes:
         if limit > RECORDS_MAX:
             raise invalid(f"limit is at most {RECORDS_MAX}")
         numbers = [n for n in self._numbers() if before is None or n < before]
-        found = list(islice(self._read(numbers[::-1]), limit + 1))
-        pairs = zip_longest(found, found[1:])
-        records = [published(record, since) for record, since in islice(pairs, limit)]
-        is_more = bool(records) and len(found) > limit
+        found = self._read(numbers[::-1])
+        records, newer = list[PublishedRecord](), next(found, None)
+        while (
+            newer is not None and len(records) < limit
+        ):  # two are in memory, however many are asked
+            since = next(found, None)
+            records.append(published(newer, since))
+            newer = since
+        is_more = bool(records) and newer is not None
         return Reply(RecordsAnswer(records, records[-1].number if is_more else None))
 
     def _numbers(self) -> Sequence[int]:
