@@ -122,7 +122,9 @@ def _keep_page(browser: Browser, name: str, height: int) -> None:
 
 def _chooses(browser: Browser) -> None:
     browser.open("timeline")
-    browser.js("document.querySelectorAll('.timeline .commit')[3].dispatchEvent(new Event('click'))")
+    browser.js(
+        "document.querySelectorAll('.timeline .commit')[3].dispatchEvent(new Event('click'))"
+    )
     browser.says("Open as of here")
     browser.js("document.querySelector('main .scroll').scrollLeft = 0")
 
