@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from pathlib import Path
 
 import pytest
@@ -256,3 +256,35 @@ def test_a_bad_bound_is_refused_before_anything_is_opened(tmp_path: Path) -> Non
 
     asyncio.run(main())
     assert not (tmp_path / "shop").exists()
+
+
+def test_a_feed_ends_with_its_store_though_its_server_ends_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it asked for as both closed is refused by the server."""
+    asks, closes = threading.Event(), threading.Event()
+
+    def late(*_: object) -> object:
+        asks.set()
+        assert closes.wait(30)
+        raise st.UnavailableError("the server closes")
+
+    async def rest(feed: AsyncIterator[object]) -> int:
+        return len([each async for each in feed])
+
+    async def main() -> int:
+        async with reached("served", tmp_path) as db:
+            await db["rows"].upsert({"id": 1, "n": 1})
+            feed = db.follow()
+            await anext(feed)
+            close = JoinedStore.close
+            monkeypatch.setattr(JoinedStore, "changes", late)
+            monkeypatch.setattr(
+                JoinedStore, "close", lambda *a, **k: [closes.set(), close(*a, **k)]
+            )
+            await db["rows"].upsert({"id": 2, "n": 2})
+            ending = asyncio.create_task(rest(feed))
+            await asyncio.to_thread(asks.wait, 30)
+        return await ending
+
+    assert asyncio.run(main()) == 0
