@@ -16,7 +16,7 @@ from siltstone.aio.commits import LoopStore
 from siltstone.aio.threads import CallSite, CallTurns, Threads
 from siltstone.api.following import pauses
 from siltstone.api.results import Change, commits_of
-from siltstone.errors import ClosedError
+from siltstone.errors import ClosedError, UnavailableError
 
 _CHANGES_MAX, _ROWS_MAX = 64, 65_536
 """So many changes, and about so many rows of them, are read at once."""
@@ -102,8 +102,10 @@ class ChangeStream:
                 if self._commits is None and not self._is_new:
                     await self._news()
                 await self._calls.run(self._fill)
-        except ClosedError:
-            if not self._is_new:
+        except (ClosedError, UnavailableError) as error:
+            # What was asked for as the store closed, its server may have refused.
+            is_over = isinstance(error, ClosedError) or self._store.threads.is_closed
+            if is_over and not self._is_new:
                 raise StopAsyncIteration from None
             raise
         return self._read.popleft()
