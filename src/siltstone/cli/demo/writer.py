@@ -47,12 +47,15 @@ class Writer:
         self.enough = threading.Event()
         self._enough_count = enough_count
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the block
+        # What it has there, it cannot delete when it is killed.
+        self._folder = tempfile.TemporaryDirectory(prefix="siltstone-demo-writer-")
         command = [sys.executable, "-m", "siltstone.cli.demo.writer", str(path), str(start)]
         self._process = subprocess.Popen(
             [*command, str(threads), *([url] if url else [])],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=self._errors,
+            env={**os.environ, "TMPDIR": self._folder.name},
             start_new_session=True,  # Ctrl-C is ours; we kill it
         )
         self._listener = threading.Thread(target=self._listen, daemon=True)
@@ -68,6 +71,7 @@ class Writer:
         if not self._errors.closed:
             self.kill()
             self._errors.close()
+            self._folder.cleanup()
 
     def kill(self) -> str:
         """Kill it, if it has not ended, and hear it out; return why it ended by itself, or ""."""
