@@ -306,6 +306,42 @@ def test_a_reader_that_slept_finds_newer_records_though_the_next_one_was_given_u
     assert seen_by(far) == seen_by(db)
 
 
+def test_a_reader_that_opens_has_what_was_shipped_though_the_next_record_was_given_up(
+    tmp_path, monkeypatch
+):
+    """It slept while the frames went into later records, of which the vacuum thinned the first."""
+    number, requests = 1, 2
+    with st.connect(tmp_path / "s", background=False) as db:
+        db.create_table("keyed", {"id": "int64", "v": "string"}, primary_key="id")
+        db.create_table("plain", {"a": "int64"})
+        db.checkpoint()
+        while number <= requests:
+            bucket = SimBucket()
+            shipping = Shipping(db, at(bucket))
+            shipping.mirror()
+            write(db, 0)
+            shipping.ship()
+            shipped = db.seq
+
+            def goes_on(bucket: SimBucket = bucket, shipping: Shipping = shipping) -> None:
+                for each in range(1, 3):
+                    write(db, each)
+                    shipping.ship()
+                    db.checkpoint()
+                    shipping.mirror()
+                objects = objects_of(at(bucket))
+                objects.put(formats.FLOOR, text_of(Floor(1, (), 3)))
+                objects.delete([formats.record_key(2)])
+
+            server = SleepyServer(bucket, below="shop/", is_behind=True)
+            server.asleep = {number: goes_on}
+            with reader_at(server, db.path, monkeypatch, Looks(0.0)) as far:
+                requests = server.requests
+                assert far.seq >= shipped, server.trace[number - 1 :]
+            number += 1
+    assert number > 3
+
+
 def others(shipping: Shipping, bucket: SimBucket) -> list[Callable[[], object]]:
     """Return what others may do while a reader sleeps."""
     db = shipping.db

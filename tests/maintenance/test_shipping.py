@@ -25,6 +25,7 @@ from siltstone.maintenance.backup.shipped_log import newest_with_shipped
 from siltstone.maintenance.shipping.shipper import Shipper
 from siltstone.open.mirroring import shipper_of
 from siltstone.storage.bucket.bucket import Bucket
+from siltstone.storage.manifest.manifest_store import RESTORING
 from siltstone.storage.objects.server import BucketServer
 from tests.maintenance.mirrors import (
     at,
@@ -203,6 +204,23 @@ def test_a_seq_between_two_records_is_refused_with_what_the_upper_one_keeps(
         with again.snapshot(seq=below + 1) as past:
             assert content(past) == expected
         assert again.seq == db.seq
+
+
+def test_a_restore_that_ended_but_for_its_sign_is_not_one_up_to_another_seq(
+    shipping, bucket, tmp_path
+):
+    """It was killed behind its record: what is asked for now must not be taken for done."""
+    db, target = shipping.db, tmp_path / "r"
+    write(db, 0)
+    first = db.seq
+    write(db, 1)
+    shipping.ship()
+    done = restored(at(bucket), target, seq=first)
+    (target / RESTORING).write_text(done.backup)
+    with pytest.raises(RequestError, match=f"was restored up to seq {first}"):
+        restored(at(bucket), target, seq=db.seq)
+    assert restored(at(bucket), target).seq == first
+    assert taken_from(target)[0] == first
 
 
 def test_a_record_that_keeps_no_past_does_not_promise_it(bucket, tmp_path):

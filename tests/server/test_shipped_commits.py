@@ -150,6 +150,9 @@ class Crowd:
     def commit(self, begun: str) -> Any:
         return self.post(f"/v1/transaction/{begun}/commit")
 
+    def roll_back(self, begun: str) -> Any:
+        return self.post(f"/v1/transaction/{begun}/rollback")
+
     def require_goes_on(self) -> None:
         """Other requests are answered, with what is durable here."""
         assert self.apply(99, "sync").status == 200
@@ -220,6 +223,34 @@ def test_a_commit_that_was_not_there_in_time_is_waited_on_by_as_many_as_may(crow
     crowd.require_goes_on()
     crowd.slow.may_go.set()
     assert (first.result(60).status, again.result(60).status) == (200, 200)
+
+
+def test_who_rolls_a_commit_back_that_waits_is_one_that_waits(crowd: Crowd) -> None:
+    """Its client gave the answer up: such requests must not take the threads of the others."""
+    begun = crowd.begun(1)
+    first = crowd.submit(crowd.commit, begun)
+    assert crowd.slow.is_waited_for(1)
+    others = [crowd.submit(crowd.roll_back, begun) for _ in range(3)]
+    refused = [each.result() for each in islice(as_completed(others, timeout=20), 2)]
+    assert [each.status for each in refused] == [429, 429]
+    assert crowd.apply(99, "sync").status == 200
+    assert crowd.post(f"/v1/transaction/{crowd.begun(2)}/rollback").status == 200
+    crowd.slow.may_go.set()
+    assert first.result(60).status == 200
+    assert sorted(each.result(60).status for each in others) == [400, 429, 429]
+
+
+def test_who_asks_for_a_commit_while_a_statement_of_it_runs_is_one_that_waits(crowd: Crowd) -> None:
+    """Else those that wait for the statement wait on for the commit, beyond the bound."""
+    begun, scope = crowd.begun(1), crowd.service._scope
+    (held,) = scope.sessions._held.values()
+    with held.lock:
+        asked = [crowd.submit(crowd.commit, begun) for _ in range(3)]
+        refused = next(as_completed(asked, timeout=20)).result()
+        assert (refused.status, refused.code) == (429, (429, int(Code.THROTTLING)))
+        assert crowd.apply(99, "sync").status == 200
+    crowd.slow.may_go.set()
+    assert sorted(each.result(60).status for each in asked) == [200, 200, 429]
 
 
 class _Never:

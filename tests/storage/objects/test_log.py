@@ -337,6 +337,80 @@ def test_fences_of_a_log_that_went_on_do_not_excuse_one_that_is_gone():
     assert walked(bucket) == whole
 
 
+def late(bucket: Bucket, *floors: LogPlace) -> TakenOver:
+    """Have a claimer read these floors, and then those that are true."""
+    known = iter(floors)
+    return take_over(log_at(bucket.server()), lambda: next(known, bucket.floor), new_token())
+
+
+def retired(count: int) -> Bucket:
+    """Return a log whose first frames were deleted; it goes on behind them."""
+    bucket = Bucket()
+    writer = begun(bucket).writer
+    for seq in range(1, count + 1):
+        writer.append([group(seq, "held")])
+    bucket.floor, bucket.held = writer.at, [(seq, "held") for seq in range(1, count + 1)]
+    Retirer(log_at(bucket.server())).retire(bucket.floor)
+    return bucket
+
+
+def test_claimers_that_died_before_and_after_an_owner_leave_no_hole():
+    """The last ones went over fences of epochs that are lower than the one that is the log."""
+    bucket = retired(1)
+    died_over_a_retired_log(bucket, BEGINNING, 4)
+    begun(bucket)
+    died_over_a_retired_log(bucket, BEGINNING, 3)
+    assert walked(bucket) == []
+
+
+def test_a_fence_that_is_gone_is_missed_though_its_claimer_put_another_one_too_early():
+    """It had read a floor of before; and over its first fence another claimer died."""
+    bucket = retired(3)
+    late(bucket, BEGINNING, BEGINNING)
+    died_over_a_retired_log(bucket, BEGINNING, 1)
+    begun(bucket)
+    assert walked(bucket) == []
+    del bucket.objects.objects[f"shop/{bucket.floor.key}"]
+    with pytest.raises(CorruptionError, match=f"{bucket.floor.key}.*missing"):
+        walked(bucket)
+
+
+def test_a_fence_that_is_gone_is_missed_though_one_of_its_claimer_lies_beside_it():
+    """Both end at the same number: that in the log, and that over fences of who died."""
+    bucket = retired(2)
+    died_over_a_retired_log(bucket, BEGINNING, 2)
+    late(bucket, BEGINNING, BEGINNING)
+    begun(bucket)
+    assert walked(bucket) == []
+    del bucket.objects.objects[f"shop/{bucket.floor.key}"]
+    with pytest.raises(CorruptionError, match=f"{bucket.floor.key}.*missing"):
+        walked(bucket)
+
+
+@pytest.mark.parametrize("dead", range(1, 5))
+@pytest.mark.parametrize("told", range(5))
+def test_a_late_claimer_that_walks_over_fences_of_the_dead_ends_no_log_for_ever(
+    dead: int, told: int
+) -> None:
+    """Its fence lies where the owner, who was late as well, comes by: it ends that one alone."""
+    bucket = retired(1)
+    died_over_a_retired_log(bucket, BEGINNING, dead)
+    owner, whole = late(bucket, BEGINNING, BEGINNING).writer, list[tuple[int, str]]()
+    died_over_a_retired_log(bucket, BEGINNING, 1)
+    assert walked(bucket) == whole
+    for seq in range(2, 2 + told):
+        try:
+            owner.append([group(seq, "owner")])
+        except FencedError:
+            break
+        whole.append((seq, "owner"))
+        assert walked(bucket) == whole
+    late(bucket, BEGINNING, BEGINNING).writer.append([group(9, "next")])
+    whole.append((9, "next"))
+    assert walked(bucket) == whole
+    assert bucket.content() == bucket.held + whole
+
+
 def test_an_object_under_the_key_of_another_is_refused():
     bucket = written()
     keys = sorted(key for key in bucket.objects.objects if not key.endswith(f"{0:020d}"))

@@ -82,7 +82,8 @@ class MirrorRestorer:
             on_progress: See `backup.Progress`.
 
         Raises:
-            RequestError: There is no such record, or `target` contains other files.
+            RequestError: There is no such record, or `target` contains other files, or what an
+                earlier try made up to another seq.
             CorruptionError: An object, which the message names, is damaged or missing. `target` is
                 no store.
             BusyError: Another restore into `target` is running.
@@ -98,7 +99,14 @@ class MirrorRestorer:
             name = self._bucket.key_url(record_key(chosen.number))
             with self._store.entered(target, name), self._leased(chosen):
                 say = on_progress or (lambda *_: None)
-                return self._restore(target, name, chosen, groups, say)
+                done = self._restore(target, name, chosen, groups, say)
+                wanted = groups[-1].last_seq if groups else chosen.seq
+                if given and done.seq != wanted:
+                    raise RequestError(
+                        f"{target} was restored up to seq {done.seq}, not {wanted}: restore"
+                        " into another directory, or without a choice to end what was begun"
+                    )
+                return done
 
     def _chosen(
         self, seq: int | None, at_us: int | None, begun: int | None

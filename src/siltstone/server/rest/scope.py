@@ -1,8 +1,9 @@
 """RequestScope: how a call reaches the store: now, at a snapshot, or in an open transaction.
 
 A statement without a transaction gets one, run again when it lost a race. A commit that is to be
-shipped holds its thread until the bucket has it, and so does who asks for it again: of these a few
-are inside at once, and the next one is refused before anything is begun.
+shipped holds its thread until the bucket has it, and so does who asks for it again, or rolls it
+back meanwhile: of these a few are inside at once, and the next one is refused before anything is
+begun.
 
 Locks: of each open transaction, held while a statement runs in it; of each that is ended, held
 until it is known how; one over how the last ones ended.
@@ -73,7 +74,7 @@ class RequestScope:
         self._homes: dict[str, Session] = {}
         self._ended: OrderedDict[str, EndedTransaction] = OrderedDict()
         self._ends = Turns()
-        self._to_ship = weakref.WeakSet[LocalTransaction]()
+        self._to_ship = weakref.WeakValueDictionary[str, LocalTransaction]()
         self._ship_waits = threading.BoundedSemaphore(limits.shipped_waits_max)
         self.lance_turns = Turns()
         self.upserts = GroupUpserts(served.parts.core)
@@ -255,7 +256,7 @@ class RequestScope:
         key, tx = self.served.held(turns, begin, hold)
         if durability == "shipped":
             with self._lock:
-                self._to_ship.add(tx)
+                self._to_ship[key] = tx
         return key, tx.read_seq
 
     def end(self, call: RestCall, key: str, *, commits: bool) -> Receipt | None:
@@ -270,7 +271,7 @@ class RequestScope:
             BusyError: The first request runs on and on; or too many wait for the bucket.
         """
         status = "Succeeded" if commits else "Canceled"
-        is_shipped = commits and self._is_shipped(key, call.principal)
+        is_shipped = self._may_wait(key, call.principal, commits=commits)
         with self._waiting(is_shipped=is_shipped), self._ends.of(_turn(key, call.principal)):
             before = self.ended(key, call.principal)
             if before is not None and before.doubt is not None:
@@ -282,16 +283,16 @@ class RequestScope:
             with self._ending(key, call.principal) as held:
                 return self._finish(key, held.transaction, call.principal, commits=commits)
 
-    def _is_shipped(self, key: str, principal: Principal) -> bool:
-        """Say whether the commit of a transaction may wait for the bucket, or for one that does."""
-        try:
-            with self._using(key, principal) as held, self._lock:
-                return held.transaction in self._to_ship
-        except Refused:
-            if self._ends.is_taken(_turn(key, principal)):
-                return True
-            before = self.ended(key, principal)  # asked last: whose turn is over has told it
-            return before is not None and before.is_unshipped
+    def _may_wait(self, key: str, principal: Principal, *, commits: bool) -> bool:
+        """Say whether who ends a transaction may wait for the bucket, or for one that does.
+
+        No lock of the transaction is asked for: who has it may be one that waits.
+        """
+        is_shipped = key in self._to_ship  # first: who forgets it has told how it ended
+        before = self.ended(key, principal)
+        if before is not None:
+            is_shipped = before.is_unshipped
+        return is_shipped and (commits or self._ends.is_taken(_turn(key, principal)))
 
     def _finish(
         self, key: str, tx: LocalTransaction, principal: Principal, *, commits: bool

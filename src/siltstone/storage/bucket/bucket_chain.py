@@ -125,6 +125,14 @@ class BucketChain(ManifestStore):
         """Say whether the record after the newest one is there by now; it is always asked."""
         return self._bucket.find(number + 1) is not None
 
+    def is_newest(self, number: int) -> bool:
+        """Say whether no record after this one is there by now; a list is always asked for.
+
+        The next number alone says too little: the vacuum may have given that record up.
+        """
+        later = self._bucket.objects.list_after(formats.RECORDS, formats.record_key(number))
+        return not numbers_in([head.key for head in later])
+
     def newer_record(self, after: Record) -> Record | None:
         now = self.clock()
         if now - self._looked < LOOK_S:

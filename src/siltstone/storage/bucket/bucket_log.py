@@ -152,6 +152,6 @@ class BucketLog:
         Raises:
             CorruptionError: It is not: what it seems to end with may have been deleted.
         """
-        if self._is_begun and self._chain.has_after(self._record.number):
+        if self._is_begun and not self._chain.is_newest(self._record.number):
             url = self._log.url(self._walk.at.key)
             raise CorruptionError(url, None, "it is below the floor of a newer record")

@@ -130,7 +130,7 @@ class LogWalk:
             return None
         self._window = min(2 * self._window, AHEAD_MAX)
         is_other = self.previous and found.previous != self.previous and not _is_barrier(found)
-        if is_other or found.kind is Kind.CLAIM:
+        if found.kind is Kind.CLAIM or (is_other and not self._came_another_way(found)):
             reason = "the object does not follow the one before it"
             raise CorruptionError(self._log.url(found.place.key), None, reason)
         self.went_over(found)
@@ -192,60 +192,68 @@ class LogWalk:
         """Check, at the end of the log, that no object is gone.
 
         Raises:
-            CorruptionError: One is: there are frames behind it, or the fence that followed it.
+            CorruptionError: One is: there are frames behind it, or a fence that followed it.
         """
-        ahead: dict[int, NamedObject] = {}
+        ahead: list[NamedObject] = []
         for named in self._log.names(self.at.key):
-            if named.is_part or (named.is_fence and named.place.number <= self.at.number):
-                continue  # a claim, or a fence of who died over deleted frames: numbers go on
-            if not named.is_fence or self._is_behind(named.place):
+            if named.is_part:
+                continue
+            if not named.is_fence:
                 raise self._missing(named)
-            if named.place.epoch > self.at.epoch:
-                ahead.setdefault(named.place.epoch, named)
-        if not ahead:
-            return
-        dead = self._dead_epochs()
-        for epoch, named in ahead.items():
-            if epoch not in dead:
+            if named.place.number > self.at.number:
+                ahead.append(named)
+        off = self._off_the_log() if ahead else frozenset[LogPlace]()
+        for named in ahead:
+            if named.place not in off:
                 raise self._missing(named)
-
-    def _is_behind(self, fence: LogPlace) -> bool:
-        """Say whether a fence was put by who had seen what came before it, in this epoch."""
-        if fence.epoch > self.at.epoch:
-            return False
-        found = self._log.get(fence)
-        return found is not None and not _is_barrier(found)
 
     def _missing(self, behind: NamedObject) -> CorruptionError:
         reason = f"the object is missing; {behind.key} is there"
         return CorruptionError(self._log.url(self.at.key), None, reason)
 
-    def _dead_epochs(self) -> set[int]:
-        """Return the later epochs to which no way leads from here, whatever may be gone here.
+    def _off_the_log(self) -> frozenset[LogPlace]:
+        """Return the fences from the number of `at` on that say nothing of what may be gone here.
 
-        The log has one object of each number, and that of `at` is one of the epoch `at`. So an
-        epoch that began at or below that number is off the log: who claimed it had read a floor of
-        before, and died over deleted frames, or was refused by its second look. So is an epoch that
-        a fence of such a one began. Fences are never deleted, and an epoch without a frame has its
-        first one where it begins.
+        The log has one object of each number, and that of `at` is one of its epoch. So a fence of
+        this number in another epoch is off the log, and so is one that follows such a one, by its
+        checksum: who put them had read a floor of before, and went over deleted frames. He may have
+        died, or looked again and gone on in the log, so his epoch does not tell. A barrier follows
+        nothing. Fences are never deleted, so each is there that another one followed.
         """
-        begin: dict[int, int] = {}
-        fences: dict[int, list[LogPlace]] = {}
-        for named in self._log.names(""):
-            place = named.place
-            if named.is_fence and place.number and place.epoch > self.at.epoch:
-                begin.setdefault(place.epoch, place.number)
-                fences.setdefault(place.number, []).append(place)
-        dead: set[int] = set()
-        for epoch, number in begin.items():
-            before = (each for each in fences.get(number - 1, ()) if each.epoch in dead)
-            if number <= self.at.number or any(self._begins(each, epoch) for each in before):
-                dead.add(epoch)
-        return dead
+        off, barriers = set[LogPlace](), set[LogPlace]()
+        checksums, entered = set[int](), set[LogPlace]()
+        for each in self._fences(self.at.number):
+            is_barrier = _is_barrier(each)
+            if is_barrier:
+                barriers.add(each.place)
+            is_entered = is_barrier and each.place in entered
+            if each.place.number == self.at.number or is_entered or each.previous in checksums:
+                off.add(each.place)
+                checksums.add(each.checksum)
+                entered.add(LogPlace(each.next_epoch, each.place.number + 1))
+        return frozenset(off | barriers)
 
-    def _begins(self, fence: LogPlace, epoch: int) -> bool:
-        found = self._log.get(fence)
-        return found is not None and found.next_epoch == epoch
+    def _came_another_way(self, fence: LogObject) -> bool:
+        """Say whether a fence was put by who came over one that is off the log; see there.
+
+        He came into the epoch of a process which had come that way, too, but looked again.
+        """
+        number = fence.place.number - 1
+        return fence.kind is Kind.FENCE and any(
+            each.checksum == fence.previous for each in self._fences(number, number)
+        )
+
+    def _fences(self, first: int, last: int | None = None) -> Iterator[LogObject]:
+        """Yield the fences of all epochs whose numbers are within these bounds, in their order."""
+        found = [
+            (named.place.number, named.place)
+            for named in self._log.names("")
+            if named.is_fence and first <= named.place.number <= (last or named.place.number)
+        ]
+        for _, place in sorted(found):
+            fence = None if place == self.at else self._log.get(place)
+            if fence is not None:
+                yield fence
 
 
 def _is_barrier(found: LogObject) -> bool:
