@@ -207,21 +207,23 @@ def test_a_rollback_that_could_lose_something_is_refused(shop: Shop) -> None:
 def test_a_rollback_conflicts_with_a_commit_that_came_after_it_began(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from siltstone.spark.daemon.calls import rollback
+    from siltstone.spark.daemon.calls import procedures
 
     with st.connect(path, background=False) as db:
         before = db.seq
         db["o"].delete([1])
         db.serve_local()
-        real = rollback.stores.owner
+        real = procedures.stores.owner
 
         def late(uri: str) -> st.Store:
             db["o"].delete([2])
             return real(uri)
 
-        monkeypatch.setattr(rollback.stores, "owner", late)
+        given = {"table": "o", "seq": before, "tag": None}
+        called = procedures.Called(str(path), str(path), "", given)
+        monkeypatch.setattr(procedures.stores, "owner", late)
         with pytest.raises(st.ConflictError, match="nothing was rolled back; call it again"):
-            rollback.roll_back(str(path), str(path), "o", before, None, "")
+            procedures.PROCEDURES["rollback_to"].run(called)
         assert db["o"].count() == 18
 
 
