@@ -109,7 +109,9 @@ def web_app(walk: Walk) -> str:
     (walk.home / "shop.py").write_text((ROOT / "examples" / "web" / "shop.py").read_text())
     uvicorn = "uvicorn shop:app --workers 2 --port 0"
     with _until_stopped(walk, *uvicorn.split()) as address:  # it says so before it listens
-        post = ["curl", "-s", "--retry", "60", "--retry-connrefused", "--json", _ORDER]
+        # Else curl waits twice as long before each try.
+        tries = ["--retry", "120", "--retry-delay", "1", "--retry-connrefused"]
+        post = ["curl", "-s", *tries, "--json", _ORDER]
         return walk.run(*post, f"{address}/orders")
 
 
