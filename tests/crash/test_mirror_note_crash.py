@@ -44,18 +44,8 @@ from tests.crash.store_life import (
     smaller,
     tried,
 )
-from tests.crash.store_scenarios import (
-    CHECKPOINT,
-    MERGE,
-    OPEN,
-    append,
-    bulk,
-    create,
-    create_plain,
-    delete,
-    step,
-    upsert,
-)
+from tests.crash.store_scenarios import CHECKPOINT
+from tests.crash.test_backup_crash import AFTER, BEFORE
 from tests.maintenance.mirrors import objects_of
 from tests.nightly import IS_NIGHTLY
 from tests.support.fake_lance import fake_lance
@@ -67,11 +57,6 @@ URL = "s3://simulated/shop"
 AGAIN = Path("/data/again")
 NOTES = ROOT / DIRECTORY
 OPTIONS = smaller(retention_s=0)
-BEFORE = [OPEN, create(), create_plain(), upsert(1, 2, 3), append(1), CHECKPOINT, MERGE]
-AFTER = [
-    *[delete(1), append(2), step("tag", lambda db: db.tag("audit", 3)), bulk(4, 5)],
-    *[CHECKPOINT, upsert(6), MERGE, append(7), CHECKPOINT],
-]
 NEAR_MOMENTS = 6
 """So many of the steps on the note itself are tried by day."""
 _numbers = itertools.count(1)
@@ -201,7 +186,7 @@ def story() -> Story:
 def mirrored_story(story: Story) -> Story:
     """Return a store with one mirrored record, which it has thinned since."""
     story.mirror()
-    for each in AFTER:
+    for each in (*AFTER, CHECKPOINT):
         story.life.do(each)
     story.life.store.vacuum()
     story.note()
@@ -231,6 +216,14 @@ def require_goes_on(
     assert again.verify(deep=True).findings == (), label
 
 
+def require_goes_on_from_all(
+    story: Story, camera: BucketCamera, which: int, patch: pytest.MonkeyPatch
+) -> None:
+    story.life.abandon()
+    for label, files, bucket in camera.moments(2, which):
+        require_goes_on(files, bucket, story.expected, label, patch)
+
+
 def require_refused_or_whole(files: SimFiles, expected: Answer, label: str) -> None:
     try:
         db = open_again(files)
@@ -245,19 +238,14 @@ def test_a_first_mirror_cut_off_at_any_step_is_none_or_whole(
 ) -> None:
     camera = story.photographed(story.mirror)
     assert sum(DIRECTORY in shot.label for shot in camera.shots) > 10
-    story.life.abandon()
-    for label, files, bucket in camera.moments(2, 1):
-        require_goes_on(files, bucket, story.expected, label, monkeypatch)
+    require_goes_on_from_all(story, camera, 1, monkeypatch)
 
 
 def test_a_next_mirror_cut_off_at_any_step_is_known_to_its_store_which_goes_on(
     mirrored_story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    story = mirrored_story
-    camera = story.photographed(story.mirror)
-    story.life.abandon()
-    for label, files, bucket in camera.moments(2, 2):
-        require_goes_on(files, bucket, story.expected, label, monkeypatch)
+    camera = mirrored_story.photographed(mirrored_story.mirror)
+    require_goes_on_from_all(mirrored_story, camera, 2, monkeypatch)
 
 
 def test_what_is_owed_is_noted_or_not_and_the_next_mirror_goes_on(

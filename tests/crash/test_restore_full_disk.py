@@ -15,15 +15,9 @@ from siltstone.errors import RequestError, UnavailableError
 from siltstone.storage.manifest.manifest_store import RESTORING
 from tests.crash.moments import chance, some
 from tests.crash.store_life import Answer, Life, answer, rows_of
-from tests.crash.test_backup_crash import back_up, open_again, restore
-from tests.crash.test_mirror_note_crash import (
-    AFTER,
-    AGAIN,
-    BEFORE,
-    OPTIONS,
-    mirrored,
-    restored,
-)
+from tests.crash.store_scenarios import CHECKPOINT
+from tests.crash.test_backup_crash import AFTER, BEFORE, back_up, open_again, restore
+from tests.crash.test_mirror_note_crash import AGAIN, OPTIONS, mirrored, restored
 from tests.support.simulated_files import Kind, SimFiles, When
 from tests.support.simulated_objects import SimBucket
 
@@ -74,7 +68,7 @@ class Copied:
 @pytest.fixture(params=["backup", "mirror"])
 def copied(request: pytest.FixtureRequest) -> Copied:
     life = Life(SimFiles(), OPTIONS)
-    for each in (*BEFORE, *AFTER):
+    for each in (*BEFORE, *AFTER, CHECKPOINT):
         life.do(each)
     seq, rows, bucket = life.seq, rows_of(answer(life.store)), SimBucket()
     if request.param == "backup":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -306,21 +307,34 @@ def test_a_reader_that_slept_finds_newer_records_though_the_next_one_was_given_u
     assert seen_by(far) == seen_by(db)
 
 
+@contextmanager
+def two_tables(path):
+    """Yield a store with an empty table of each kind."""
+    with st.connect(path, background=False) as db:
+        db.create_table("keyed", {"id": "int64", "v": "string"}, primary_key="id")
+        db.create_table("plain", {"a": "int64"})
+        db.checkpoint()
+        yield db
+
+
+def begun_to_ship(db):
+    """Return a bucket with one record and one frame of a store, and what ships there."""
+    bucket = SimBucket()
+    shipping = Shipping(db, at(bucket))
+    shipping.mirror()
+    write(db, 0)
+    shipping.ship()
+    return bucket, shipping
+
+
 def test_a_reader_that_opens_has_what_was_shipped_though_the_next_record_was_given_up(
     tmp_path, monkeypatch
 ):
     """It slept while the frames went into later records, of which the vacuum thinned the first."""
     number, requests = 1, 2
-    with st.connect(tmp_path / "s", background=False) as db:
-        db.create_table("keyed", {"id": "int64", "v": "string"}, primary_key="id")
-        db.create_table("plain", {"a": "int64"})
-        db.checkpoint()
+    with two_tables(tmp_path / "s") as db:
         while number <= requests:
-            bucket = SimBucket()
-            shipping = Shipping(db, at(bucket))
-            shipping.mirror()
-            write(db, 0)
-            shipping.ship()
+            bucket, shipping = begun_to_ship(db)
             shipped = db.seq
 
             def goes_on(bucket: SimBucket = bucket, shipping: Shipping = shipping) -> None:
@@ -378,16 +392,9 @@ def test_a_reader_that_sleeps_at_any_request_shows_one_whole_prefix(
     """One that opens has all that was shipped before; one that was there has it at the next look,
     at the latest."""
     number, requests = 1, 2
-    with st.connect(tmp_path / "s", background=False) as db:
-        db.create_table("keyed", {"id": "int64", "v": "string"}, primary_key="id")
-        db.create_table("plain", {"a": "int64"})
-        db.checkpoint()
+    with two_tables(tmp_path / "s") as db:
         while number <= requests:
-            bucket = SimBucket()
-            shipping = Shipping(db, at(bucket))
-            shipping.mirror()
-            write(db, 0)
-            shipping.ship()
+            bucket, shipping = begun_to_ship(db)
             shown, shipped = db.seq, db.seq
             server = SleepyServer(bucket, below="shop/", is_behind=is_behind)
             meanwhile = others(shipping, bucket)[which]

@@ -323,6 +323,18 @@ def test_a_test_gives_the_application_a_store_in_memory(db: st.Store) -> None:
     assert count(db) == 0
 
 
+async def _cancelled(app: Any, within: threading.Event, go_on: threading.Event) -> None:
+    """Cancel a request once its thread is within, which goes on then; wait for its end."""
+    asking = asyncio.create_task(_asked(app))
+    await asyncio.to_thread(within.wait)
+    asking.cancel()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+
+
 async def _asked(app: FastAPI) -> None:
     """Send an application one request, as a server does that does not read the answer."""
     scope = {"type": "http", "method": "POST", "path": "/orders", "query_string": b""}
@@ -401,14 +413,7 @@ def test_a_request_that_is_cancelled_while_its_transaction_begins_leaves_none_op
         return begin(self, **options)
 
     async def main() -> None:
-        asking = asyncio.create_task(_asked(app_of(db, add_one)))
-        await asyncio.to_thread(within.wait)
-        asking.cancel()
-        for _ in range(10):
-            await asyncio.sleep(0)
-        go_on.set()
-        with pytest.raises(asyncio.CancelledError):
-            await asking
+        await _cancelled(app_of(db, add_one), within, go_on)
         assert db.status().open_transactions == 0
 
     monkeypatch.setattr(type(db), "transaction", slow)
@@ -546,14 +551,7 @@ def test_a_request_that_is_cancelled_while_its_snapshot_opens_leaves_none_open(
         return past["orders"].count()
 
     async def main() -> None:
-        asking = asyncio.create_task(_asked(app))
-        await asyncio.to_thread(within.wait)
-        asking.cancel()
-        for _ in range(10):
-            await asyncio.sleep(0)
-        go_on.set()
-        with pytest.raises(asyncio.CancelledError):
-            await asking
+        await _cancelled(app, within, go_on)
 
     monkeypatch.setattr(type(db), "snapshot", slow)
     asyncio.run(main())

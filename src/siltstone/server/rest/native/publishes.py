@@ -11,6 +11,7 @@ import datetime as dt
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
+from itertools import chain, islice, pairwise
 
 from siltstone.errors import UnavailableError
 from siltstone.formats.manifest import KeyedStorage, Pin, Record
@@ -41,15 +42,10 @@ class PublishRoutes:
         if limit > RECORDS_MAX:
             raise invalid(f"limit is at most {RECORDS_MAX}")
         numbers = [n for n in self._numbers() if before is None or n < before]
-        found = self._read(numbers[::-1])
-        records, newer = list[PublishedRecord](), next(found, None)
-        while (
-            newer is not None and len(records) < limit
-        ):  # two are in memory, however many are asked
-            since = next(found, None)
-            records.append(published(newer, since))
-            newer = since
-        is_more = bool(records) and newer is not None
+        # Two of them are in memory at a time, however many are asked for.
+        pairs = pairwise(chain(self._read(numbers[::-1]), [None]))
+        records = [published(new, old) for new, old in islice(pairs, limit) if new is not None]
+        is_more = bool(records) and records[-1].since is not None
         return Reply(RecordsAnswer(records, records[-1].number if is_more else None))
 
     def _numbers(self) -> Sequence[int]:
@@ -71,9 +67,13 @@ def published(record: Record, since: Record | None) -> PublishedRecord:
     named = {table.id: table.names[-1].name for table in record.catalog.tables}
     names = sorted(named[table] for table in tables if table in named)
     return PublishedRecord(
-        *(record.number, dt.datetime.fromtimestamp(record.time_us / 1e6, dt.UTC)),
-        *(record.flushed_seq, works, names[:NAMES_MAX], len(names)),
-        None if since is None else since.number,
+        number=record.number,
+        time=dt.datetime.fromtimestamp(record.time_us / 1e6, dt.UTC),
+        flushed_seq=record.flushed_seq,
+        works=works,
+        tables=names[:NAMES_MAX],
+        changed=len(names),
+        since=None if since is None else since.number,
     )
 
 
@@ -87,8 +87,8 @@ def _difference(old: Record, new: Record) -> tuple[list[Work], set[int]]:
         stood = before.get(storage.incarnation)
         if stood is not None and stood != storage:
             works |= {*_works_of_base(stood, storage), *_works_of_history(stood, storage, works)}
-        if stood != storage:
-            tables |= {owners[n] for n in (storage.incarnation,) if n in owners}
+        if stood != storage and storage.incarnation in owners:
+            tables.add(owners[storage.incarnation])
     tables |= {index.table for index in {*old.indexes} ^ {*new.indexes}}
     return sorted(works), tables
 
