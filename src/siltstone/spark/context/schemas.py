@@ -240,7 +240,7 @@ def of_new_columns(given: spark.StructType, table: str) -> pa.Schema:
                 f"the rows for {table!r} have columns {other!r} and {field.name!r}, which differ"
                 " only in upper and lower case: rename one"
             )
-        if spark._has_nulltype(field.dataType):  # pyright: ignore[reportPrivateUsage] # noqa: SLF001
+        if _has_no_type(field.dataType):
             raise SchemaMismatchError(
                 f"column {field.name!r} of the rows for {table!r} has no type, only nulls; cast it"
             )
@@ -285,6 +285,16 @@ def _comes_back(field: spark.StructField) -> bool:
     except PySparkException:  # Spark has no form of it for others
         return False
     return _fits(field.dataType, spark_type(field.name, stored.type))
+
+
+def _has_no_type(kind: spark.DataType) -> bool:
+    if isinstance(kind, spark.ArrayType):
+        return _has_no_type(kind.elementType)
+    if isinstance(kind, spark.MapType):
+        return _has_no_type(kind.keyType) or _has_no_type(kind.valueType)
+    if isinstance(kind, spark.StructType):
+        return any(_has_no_type(field.dataType) for field in kind.fields)
+    return isinstance(kind, spark.NullType)
 
 
 def arrow_schema(schema: spark.StructType) -> pa.Schema:

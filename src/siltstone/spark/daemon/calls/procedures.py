@@ -196,7 +196,7 @@ def _rollback_to(called: Called) -> pa.Table:
         reader.snapshot(seq=seq, tag=tag) as past,
     ):
         _require_same(past, now, table)
-        done = _committed(called.uri, table, now[table].id, past.seq, now.seq)
+        done = _put_back(called.uri, table, now[table].id, past.seq, now.seq)
         teller = of_process({APPLICATION: called.application})
         if teller is not None and done.rows:
             tell_own(teller, store_of(called.path, reader.store_id), done.seq)
@@ -220,7 +220,7 @@ def _require_same(past: LocalSnapshot, now: LocalSnapshot, name: str) -> None:
         )
 
 
-def _committed(uri: str, table: str, table_id: int, to: int, read_seq: int) -> Receipt:
+def _put_back(uri: str, table: str, table_id: int, to: int, read_seq: int) -> Receipt:
     """Put the rows back, unless the table has changed since `read_seq`."""
     with stores.owner(uri) as db:
         try:
