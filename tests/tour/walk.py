@@ -107,7 +107,8 @@ def own_csv(walk: Walk) -> str:
 def web_app(walk: Walk) -> str:
     walk.install("server", "fastapi")
     (walk.home / "shop.py").write_text((ROOT / "examples" / "web" / "shop.py").read_text())
-    uvicorn = "uvicorn shop:app --workers 2 --port 0"
+    # README's ten lines made a store of the name that it has by default, with other columns.
+    uvicorn = "env SHOP=web-shop uvicorn shop:app --workers 2 --port 0"
     with _until_stopped(walk, *uvicorn.split()) as address:  # it says so before it listens
         # Else curl waits twice as long before each try.
         tries = ["--retry", "120", "--retry-delay", "1", "--retry-connrefused"]
