@@ -28,7 +28,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol, Self
 
-from siltstone.errors import UnavailableError
+from siltstone.errors import CorruptionError, UnavailableError
 from siltstone.storage.files.handles import Handle, Handles, Left
 from siltstone.storage.files.locks import Lock, RealLock
 from siltstone.storage.files.real_file import Buffer, RealFile
@@ -239,6 +239,21 @@ def refusals(what: str, *, but: tuple[type[OSError], ...] = ()) -> Generator[Non
         raise
     except OSError as error:
         raise UnavailableError(f"{what}: {error}") from error
+
+
+@contextlib.contextmanager
+def reading(path: Path, what: str = "file") -> Generator[None]:
+    """Say what is wrong with a file that has to be there.
+
+    Raises:
+        CorruptionError: It is missing.
+        UnavailableError: The file system refuses to read it; its bytes are not known.
+    """
+    with refusals(f"{path} cannot be read"):
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise CorruptionError(path, None, f"the {what} is missing") from error
 
 
 def names_in(files: Files, directory: Path) -> list[str]:

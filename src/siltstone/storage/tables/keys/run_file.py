@@ -19,7 +19,7 @@ from typing import Any
 from siltstone.errors import CorruptionError, SiltstoneError, UnavailableError
 from siltstone.formats.key_run import PAGE_BYTES
 from siltstone.formats.manifest import PRIVATE_DIRECTORY
-from siltstone.storage.files.files import File, Files, discard
+from siltstone.storage.files.files import File, Files, discard, reading
 
 KEYS = "_keys"  # no transaction is called so: their names begin with a letter or a digit
 _HANDLES_MAX = 64
@@ -122,12 +122,8 @@ class RunFile:
         return data
 
     def _opened(self) -> File:
-        try:
+        with reading(self.path):
             return self._files.open(self.path, write=False)
-        except FileNotFoundError as error:
-            raise CorruptionError(self.path, None, "the file is missing") from error
-        except OSError as error:
-            raise UnavailableError(f"{self.path} cannot be read: {error}") from error
 
 
 @contextlib.contextmanager
