@@ -71,6 +71,7 @@ from siltstone.maintenance.retention import Islands
 from siltstone.maintenance.thinning import BOUNDS, Bounds
 from siltstone.storage.cache.part_cache import PartCache
 from siltstone.storage.files.files import refusals
+from siltstone.storage.files.locks import is_taken, releasing
 from siltstone.storage.manifest.floor import Floor
 from siltstone.storage.manifest.manifest_store import existing, random_token
 from siltstone.storage.site import Site, held
@@ -327,11 +328,7 @@ class Vacuum:
         raise BusyError(f"{self._root}: tags were set {CENSUSES_MAX} times meanwhile; try again")
 
     def _is_leased(self, number: int) -> bool:
-        lock = self._manifests.try_exclusive(number)
-        if lock is None:
-            return True
-        lock.release()
-        return False
+        return is_taken(self._manifests.try_exclusive(number))
 
     # the past
 
@@ -392,10 +389,8 @@ class Vacuum:
         lock = self._manifests.try_exclusive(record.number)
         if lock is None:
             return False
-        try:
+        with releasing(lock):
             self._files.unlink(self._manifests.path(record.number))
-        finally:
-            lock.release()
         return True
 
     def _sweep(
