@@ -243,10 +243,8 @@ class Following:
 
     def start(self) -> None:
         """Run it in a thread, which ends by `finish`. If there is none, it fails alone."""
-        thread = threading.Thread(target=self._run, name="siltstone-mirror", daemon=True)
         try:
-            threads.start(thread)
-            self._thread = thread
+            self._thread = threads.started(self._run, "siltstone-mirror")
         except UnavailableError as error:
             self._failed(error)
 

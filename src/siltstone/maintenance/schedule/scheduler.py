@@ -185,9 +185,7 @@ class Scheduler:
             UnavailableError: The system has no more threads.
         """
         if self.is_background:
-            thread = threading.Thread(target=self._loop, name="siltstone-scheduler", daemon=True)
-            threads.start(thread)
-            self._thread = thread
+            self._thread = threads.started(self._loop, "siltstone-scheduler")
 
     def stop(self) -> None:
         """Stop after the running work."""
@@ -527,9 +525,7 @@ class Scheduler:
                 self.last_failure = error
                 _log.warning("%s failed and will be retried later: %s", name, in_words(error))
 
-        thread = threading.Thread(target=guarded, name=f"siltstone-{name}", daemon=True)
-        threads.start(thread)
-        self._aside[name] = thread
+        self._aside[name] = threads.started(guarded, f"siltstone-{name}")
         return True
 
 

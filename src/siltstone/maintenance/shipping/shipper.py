@@ -133,9 +133,7 @@ class Shipper:
         """
         with self._starting:
             if self._thread is None and not self._stopping.is_set():
-                thread = threading.Thread(target=self._run, name="siltstone-shipper", daemon=True)
-                threads.start(thread)
-                self._thread = thread
+                self._thread = threads.started(self._run, "siltstone-shipper")
 
     def wait(self, seq: int, timeout_s: float) -> str | None:
         """Wait until a durable commit is shipped; return why it is not, or None: it is.
