@@ -334,8 +334,7 @@ def newest_with_log(
     for _ in range(ATTEMPTS_MAX):
         record, lease = manifests.lease_newest()
         if recycled is not None and record.wal_floor <= recycled.segment:
-            reason = "a frame that was durable is damaged"
-            raise CorruptionError(recycled.path, recycled.offset, reason) from recycled
+            raise recycled.damage from recycled
         try:
             return record, lease, _frames(files, root / "wal", record)
         except SegmentRecycled as signal:

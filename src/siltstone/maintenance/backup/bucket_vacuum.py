@@ -35,7 +35,6 @@ import msgspec
 
 from siltstone.errors import CorruptionError
 from siltstone.formats import bucket as formats
-from siltstone.formats import manifest
 from siltstone.formats.bucket import BucketRecord
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin, Record, pins_of
@@ -269,7 +268,7 @@ class _Names:
         vacuumed it while an older record was uploaded.
         """
         found = {file.path for each in records for file in each.islands}
-        islands = [self._island(key) for key in found]
+        islands = [self.fetched.bucket.island(key) for key in found]
         pins = distinct(
             pin for each in (*(r.record for r in records), *islands) for pin in pins_of(each)
         )
@@ -277,10 +276,6 @@ class _Names:
         logged = distinct(named_by(read_above(records[-1], log)))  # nothing else is published now
         needed = self._needed(list(pins.values())) | self._needed(list(logged.values()))
         return found | needed | self._local()
-
-    def _island(self, key: str) -> Record:
-        bucket = self.fetched.bucket
-        return manifest.decode(bucket.whole(key), bucket.key_url(key))
 
     def _needed(self, pins: Sequence[Pin]) -> set[str]:
         try:

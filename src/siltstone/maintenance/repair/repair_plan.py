@@ -275,9 +275,8 @@ class Planner:
         twins = self._integrity.twins(pin)
         for path, wrong in twins.items():
             data = self._files.read(place(self._files, self._root, path))
-            self._plan.move(
-                path, wrong, "; copied again from the store's own, which is whole", data
-            )
+            done = "; copied again from the store's own, which is whole"
+            self._plan.move(path, wrong, done, data)
         self._integrity.heal(twins)
 
     def _plan_derived(self, pin: Pin) -> None:

@@ -268,6 +268,8 @@ class Scheduler:
     def _hear_history(self) -> None:
         self.pace.hears(self._work.history_bytes())
         self._committer.free = (), 0
+        with self._wake:
+            self._wake.notify_all()
 
     def _is_slow(self) -> bool:
         committer = self._committer
@@ -437,8 +439,6 @@ class Scheduler:
         if is_full:
             self._checkpoint()
             self._hear_history()
-            with self._wake:
-                self._wake.notify_all()
         return is_full
 
     def _checkpoint(self) -> None:
@@ -473,8 +473,6 @@ class Scheduler:
         work = self._work
         work.refresh()
         self._hear_history()
-        with self._wake:
-            self._wake.notify_all()
         work.hurry(self._is_waited_for())
         self._waited_for(self._merge)
         work.optimize()

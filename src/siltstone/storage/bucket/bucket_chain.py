@@ -25,7 +25,6 @@ import msgspec
 
 from siltstone.errors import BusyError, RequestError
 from siltstone.formats import bucket as formats
-from siltstone.formats import manifest
 from siltstone.formats.backup import BackupFile
 from siltstone.formats.bucket import BucketRecord
 from siltstone.formats.log.log_object import LogPlace
@@ -81,7 +80,7 @@ class BucketChain(ManifestStore):
     def read(self, number: int) -> Record:
         if number <= 0:
             file = self._island(number)
-            record = manifest.decode(self._bucket.whole(file.path), self._bucket.key_url(file.path))
+            record = self._bucket.island(file.path)
             return msgspec.structs.replace(record, number=number, wal_floor=FIRST_SEGMENT)
         found = self._bucket.find(number)
         if found is None:
