@@ -49,7 +49,7 @@ from siltstone.storage.files.files import Files, RealFiles
 from siltstone.storage.manifest.floor import Floor, floor_in, text_of
 from siltstone.storage.manifest.manifest_store import existing
 from siltstone.storage.objects.log.log import ObjectLog
-from siltstone.storage.objects.objects import Lost, Objects, Taken, side_by_side
+from siltstone.storage.objects.objects import Objects, side_by_side
 from siltstone.storage.objects.server import ObjectHead
 from siltstone.storage.site import Site
 from siltstone.storage.tables.store_tables import Tables
@@ -150,12 +150,8 @@ class BucketVacuum:
         floor = planner.plan(seen, records, tags)
         if floor == seen:
             return floor
-        data = text_of(floor)
-        if found is None:
-            done = self._objects.put_new(formats.FLOOR, data)
-        else:
-            done = self._objects.put_if(formats.FLOOR, data, found.etag)
-        return None if isinstance(done, Taken | Lost) else floor
+        done = self._objects.put_over(formats.FLOOR, text_of(floor), found and found.etag)
+        return None if done is None else floor
 
     def _records(self, numbers: Iterable[int]) -> list[BucketRecord]:
         found = dict(side_by_side(self._bucket.read, numbers))

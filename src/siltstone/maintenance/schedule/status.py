@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from siltstone.choices import JobState
 from siltstone.engine.catalog import catalog as catalogs
@@ -15,7 +16,7 @@ from siltstone.engine.read.view import State, View
 from siltstone.errors import CorruptionError
 from siltstone.formats.manifest import Pin
 from siltstone.maintenance.index.index_plan import IndexStatus, declared_on, statuses
-from siltstone.maintenance.schedule.mirror_status import MirrorStatus, RunningMirror, mirrors
+from siltstone.maintenance.schedule.mirror_status import MirrorStatus, mirrors
 from siltstone.maintenance.schedule.overdue import Overdue, Owed
 from siltstone.maintenance.schedule.pace import Backpressure
 from siltstone.storage.cache.part_cache import CacheUse, PartCache
@@ -25,6 +26,9 @@ from siltstone.storage.tables.jobs import Job, Jobs
 from siltstone.storage.tables.tables import TableReader
 from siltstone.storage.wal.segments import parse_name
 from siltstone.text import shown
+
+if TYPE_CHECKING:
+    from siltstone.maintenance.backup.following import Following
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +231,7 @@ class Counts:
     is_read_only: bool = False
     shipped_seq: int | None = None
     shipping: str | None = None
-    mirror: RunningMirror | None = None
+    mirror: Following | None = None
 
 
 def status_of(

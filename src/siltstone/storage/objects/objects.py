@@ -159,6 +159,15 @@ class Objects:
 
         return self._until(put, "put", key)
 
+    def put_over(self, key: str, data: bytes, etag: str | None) -> Made | None:
+        """Put an object that has the ETag, or without one is absent; None: it is another one.
+
+        Raises:
+            UnavailableError: As `put_new`, or as `put_if`.
+        """
+        done = self.put_new(key, data) if etag is None else self.put_if(key, data, etag)
+        return done if isinstance(done, Made) else None
+
     def put(self, key: str, body: bytes | Streamed) -> str:
         """Put an object that any put of the key has the same bytes of; return its ETag.
 
