@@ -12,16 +12,13 @@ from pathlib import Path
 
 import xxhash
 
-from siltstone.errors import CorruptionError
 from siltstone.formats.conversion.arrow_stream import gathered
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.key_run import PAGE_BYTES, joined
 from siltstone.formats.manifest import KeyRun
 from siltstone.formats.order import ordered_run
 from siltstone.formats.order.ordered_run import (
-    TRAILER_BYTES,
     OrderedEntries,
-    OrderedFoot,
     OrderedPage,
     decode_page,
 )
@@ -43,18 +40,7 @@ class OpenOrdered:
         """
         self.run, self._cache = run, cache
         self._file = RunFile(files, root / run.path, cache)
-        self.foot = self._read_foot()
-
-    def _read_foot(self) -> OrderedFoot:
-        path, size, read = str(self._file.path), self.run.size, self._file.read
-        at = size - TRAILER_BYTES
-        length = ordered_run.foot_bytes(read(TRAILER_BYTES, at), path, size, self.run.xxh3)
-        body = read(length, at - length)
-        foot = ordered_run.decode_foot(body, path, size, self.run.xxh3)
-        if foot.entries != self.run.entries:
-            reason = f"it has {foot.entries} entries, the pin says {self.run.entries}"
-            raise CorruptionError(path, at - length, reason)
-        return foot
+        self.foot = self._file.foot(run, ordered_run.foot_bytes, ordered_run.decode_foot)
 
     def entries(self) -> Iterator[OrderedEntries]:
         """Yield all entries in order, in blocks."""
