@@ -335,11 +335,7 @@ class Vacuum:
     def _trim(self, census: _Census, newest: Record, oldest_seq: int) -> tuple[Record, int | None]:
         """Publish the newest record without the unneeded past."""
         bound = min(oldest_seq, *(record.flushed_seq for record in (*census.leased, newest)))
-
-        def change(record: Record) -> Record:
-            return self._trimmed(record, census, bound)
-
-        return self._publish(change, newest)
+        return self._publish(lambda record: self._trimmed(record, census, bound), newest)
 
     def _trimmed(self, record: Record, census: _Census, bound: int) -> Record:
         needs = retention.needs_of(

@@ -344,29 +344,18 @@ def _tables(view: View, tables: TableReader) -> Iterator[TableStatus]:
             shape, history = _shape(tables, stored.base), _shape(tables, stored.history)
             has_indexes = shape.has_segments or declared_on(view.record, table.id)
             indexes = tuple(statuses(view.record, table, stored, tables)) if has_indexes else ()
-            refused = stored.fallbacks[-1].reason if stored.fallbacks else None
             yield TableStatus(
-                name,
-                True,
-                base,
-                unmerged,
-                stored.merged_seq,
-                shape.parts,
-                history.parts,
+                *(name, True, base, unmerged, stored.merged_seq, shape.parts, history.parts),
                 indexes,
-                refused,
+                stored.fallbacks[-1].reason if stored.fallbacks else None,
                 refused_bytes=sum(each.pin.size for each in stored.fallbacks),
                 nbytes=shape.nbytes + history.nbytes,
             )
-        else:
-            version = catalogs.version_of(incarnation)
-            if version is None:
-                yield TableStatus(name, False, 0, 0, 0, 0, 0)
-            else:
-                shape, rows = _shape(tables, version.pin), version.pin.rows
-                yield TableStatus(
-                    name, False, rows, 0, version.seq, shape.parts, 0, nbytes=shape.nbytes
-                )
+            continue
+        version = catalogs.version_of(incarnation)
+        rows, seq = (0, 0) if version is None else (version.pin.rows, version.seq)
+        shape = _shape(tables, None if version is None else version.pin)
+        yield TableStatus(name, False, rows, 0, seq, shape.parts, 0, nbytes=shape.nbytes)
 
 
 _SHAPES_MAX = 16_384

@@ -459,14 +459,11 @@ class ManifestStore:
             with releasing(lock):
                 if self.kept() != seen:
                     return False
-                self._put_floor(floor)
+                there = self._files.exists(self.path(floor.number))
+                require(there, f"FLOOR {floor.number} has no record")
+                # Also an equal one: a process may have died between its rename and its sync.
+                self._files.replace(self.folder / "FLOOR", text_of(floor))
             return True
-
-    def _put_floor(self, floor: Floor) -> None:
-        # Also an equal one is written: a process may have died between its rename and its sync.
-        there = self._files.exists(self.path(floor.number))
-        require(there, f"FLOOR {floor.number} has no record")
-        self._files.replace(self.folder / "FLOOR", text_of(floor))
 
     def lease(self, number: int, *, below_floor: bool = False) -> Lease | None:
         """Lease a record, which vacuum then spares; None if vacuum deletes or deleted it.
