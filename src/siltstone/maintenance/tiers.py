@@ -8,6 +8,7 @@ rewritten at most log(n) / log(1.5) times, however small the new parts are.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
 
 from siltstone.storage.tables.values import Span
 
@@ -16,15 +17,9 @@ TIER_RATIO = 2
 
 def small_runs(spans: Sequence[Span], target_rows: int) -> Iterator[Sequence[Span]]:
     """Yield runs of adjacent small parts: each has below half of `target_rows`."""
-    run: list[Span] = []
-    for first, end in spans:
-        if 2 * (end - first) < target_rows:
-            run.append((first, end))
-        elif run:
-            yield run
-            run = []
-    if run:
-        yield run
+    for is_small, run in groupby(spans, lambda span: 2 * (span[1] - span[0]) < target_rows):
+        if is_small:
+            yield list(run)
 
 
 def tiers(run: Sequence[Span]) -> Iterator[Sequence[Span]]:

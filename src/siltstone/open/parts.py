@@ -182,13 +182,12 @@ class Parts:
 
     def counts(self) -> Counts:
         """Return what `status` needs besides the state."""
-        from siltstone.maintenance.schedule.mirror_status import RunningMirror  # noqa: PLC0415
         from siltstone.maintenance.schedule.status import Counts  # noqa: PLC0415 - few ask for it
 
         if self.owner is None:
             return Counts(self.core.state().visible, self.first_seq, is_read_only=True)
         failure, committer = self.owner.scheduler.last_failure, self.owner.committer
-        ships, mirror = self.core.shipper, self.owner.mirror
+        ships = self.core.shipper
         return Counts(
             committer.durable_seq,
             self.first_seq,
@@ -198,7 +197,7 @@ class Parts:
             None if failure is None else in_words(failure),
             shipped_seq=ships.shipped_seq if ships is not None and ships.is_begun else None,
             shipping=None if ships is None else ships.failure,
-            mirror=None if mirror is None else RunningMirror(mirror.url, mirror.state),
+            mirror=self.owner.mirror,
         )
 
     def outcome(self, asked: str, *, spends: bool) -> Outcome:

@@ -171,10 +171,10 @@ def site_at(place: Place, storage_options: Mapping[str, str]) -> Site:
     from siltstone.storage.bucket.opened import lance_settings, opened  # noqa: PLC0415
     from siltstone.storage.lance.files.reach import LanceReach  # noqa: PLC0415
 
-    found = opened(place, storage_options, random_token)
-    reach = LanceReach(lance_settings(storage_options), found.leases.refuse_if_expired)
+    files, chain, leases = opened(place, storage_options, random_token)
+    reach = LanceReach(lance_settings(storage_options), leases.refuse_if_expired)
     tables = functools.partial(lance_tables, verify="scrub", reach=reach)
-    return Site.of(place, found.files, tables, chain=found.chain)
+    return Site.of(place, files, tables, chain=chain)
 
 
 def site_of(root: str, verify: str) -> Site:

@@ -259,15 +259,11 @@ class Backuper:
     ) -> BackedUp:
         wanted = self._wanted(source, damage)
         total, done = sum(file.size for file in wanted), 0
-        folders: set[Path] = set()
         there: list[InventoryFile] = []
         copied: list[InventoryFile] = []
         for file in wanted:
             say(file.path, done, total)
             target = directory / FILES / file.path
-            if target.parent not in folders:
-                self._files.mkdir(target.parent)
-                folders.add(target.parent)
             with damage.of(file.path):
                 if copies.once(place(self._files, self._root, file.path), target, file):
                     copied.append(file)
@@ -275,7 +271,7 @@ class Backuper:
             done += file.size
         cross(Failpoint.BACKUP_AFTER_COPY)
         log = self._write_log(directory, source)
-        for folder in sorted(folders):
+        for folder in sorted(copies.folders):
             self._files.sync_dir(folder)
         made = Backup(
             store_id=source.record.store_id,
@@ -334,8 +330,7 @@ def newest_with_log(
     for _ in range(ATTEMPTS_MAX):
         record, lease = manifests.lease_newest()
         if recycled is not None and record.wal_floor <= recycled.segment:
-            reason = "a frame that was durable is damaged"
-            raise CorruptionError(recycled.path, recycled.offset, reason) from recycled
+            raise recycled.damage from recycled
         try:
             return record, lease, _frames(files, root / "wal", record)
         except SegmentRecycled as signal:

@@ -35,7 +35,6 @@ import msgspec
 
 from siltstone.errors import CorruptionError
 from siltstone.formats import bucket as formats
-from siltstone.formats import manifest
 from siltstone.formats.bucket import BucketRecord
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Pin, Record, pins_of
@@ -50,7 +49,7 @@ from siltstone.storage.files.files import Files, RealFiles
 from siltstone.storage.manifest.floor import Floor, floor_in, text_of
 from siltstone.storage.manifest.manifest_store import existing
 from siltstone.storage.objects.log.log import ObjectLog
-from siltstone.storage.objects.objects import Lost, Objects, Taken, side_by_side
+from siltstone.storage.objects.objects import Objects, side_by_side
 from siltstone.storage.objects.server import ObjectHead
 from siltstone.storage.site import Site
 from siltstone.storage.tables.store_tables import Tables
@@ -151,12 +150,8 @@ class BucketVacuum:
         floor = planner.plan(seen, records, tags)
         if floor == seen:
             return floor
-        data = text_of(floor)
-        if found is None:
-            done = self._objects.put_new(formats.FLOOR, data)
-        else:
-            done = self._objects.put_if(formats.FLOOR, data, found.etag)
-        return None if isinstance(done, Taken | Lost) else floor
+        done = self._objects.put_over(formats.FLOOR, text_of(floor), found and found.etag)
+        return None if done is None else floor
 
     def _records(self, numbers: Iterable[int]) -> list[BucketRecord]:
         found = dict(side_by_side(self._bucket.read, numbers))
@@ -269,7 +264,7 @@ class _Names:
         vacuumed it while an older record was uploaded.
         """
         found = {file.path for each in records for file in each.islands}
-        islands = [self._island(key) for key in found]
+        islands = [self.fetched.bucket.island(key) for key in found]
         pins = distinct(
             pin for each in (*(r.record for r in records), *islands) for pin in pins_of(each)
         )
@@ -277,10 +272,6 @@ class _Names:
         logged = distinct(named_by(read_above(records[-1], log)))  # nothing else is published now
         needed = self._needed(list(pins.values())) | self._needed(list(logged.values()))
         return found | needed | self._local()
-
-    def _island(self, key: str) -> Record:
-        bucket = self.fetched.bucket
-        return manifest.decode(bucket.whole(key), bucket.key_url(key))
 
     def _needed(self, pins: Sequence[Pin]) -> set[str]:
         try:

@@ -24,7 +24,7 @@ from siltstone.errors import BusyError, CorruptionError, RequestError, Siltstone
 from siltstone.formats import bucket as formats
 from siltstone.formats.bucket import BucketMark, MirrorHolder
 from siltstone.storage.bucket.bucket import Bucket
-from siltstone.storage.objects.objects import Lost, Objects, Taken
+from siltstone.storage.objects.objects import Objects
 from siltstone.storage.site import Site
 
 
@@ -105,11 +105,8 @@ class Claims:
             holder=self._holder(),
         )
         data = formats.encode_mark(made)
-        if found is None:
-            done = self._objects.put_new(formats.MARK, data)
-        else:
-            done = self._objects.put_if(formats.MARK, data, found.etag)
-        return None if isinstance(done, Taken | Lost) else FoundMark(made, done.etag)
+        done = self._objects.put_over(formats.MARK, data, found and found.etag)
+        return None if done is None else FoundMark(made, done.etag)
 
     def leave(self) -> None:
         """Have claims not released: a server that is slow is asked nothing more at a close."""

@@ -128,7 +128,8 @@ class Following:
         look_s: float = LOOK_S,
         pause_s: float = PAUSE_S,
     ) -> None:
-        self._mirrorer, self._stop, self._hears = mirrorer, stop, hears
+        self.mirrorer, self.url = mirrorer, mirrorer.objects.url
+        self._stop, self._hears = stop, hears
         self._vacuum, self._vacuumed_at, self._vacuumed = vacuum, -INTERVAL_S, 1
         self._is_patient, self._look_s, self._pause_s = is_patient, look_s, pause_s
         self._news = threading.Event()
@@ -136,15 +137,6 @@ class Following:
         self._copied: int | None = None
         self._thread: threading.Thread | None = None
         self.state = MirrorState()
-
-    @property
-    def mirrorer(self) -> Mirrorer:
-        """What mirrors."""
-        return self._mirrorer
-
-    @property
-    def url(self) -> str:
-        return self._mirrorer.objects.url
 
     # --- one thread
 
@@ -161,7 +153,8 @@ class Following:
             except StoppedError:
                 return
             except (UnavailableError, BusyError) as error:
-                if isinstance(error, ReplacedError) or not (self._is_patient or self._has_copied):
+                is_known = self._is_patient or self._copied is not None
+                if isinstance(error, ReplacedError) or not is_known:
                     raise
                 self._failed(error)
                 if self._is_ending:
@@ -172,16 +165,12 @@ class Following:
                 return
             take = adopt = False
 
-    @property
-    def _has_copied(self) -> bool:
-        return self._copied is not None
-
     def _claim_and_follow(self, *, take: bool, adopt: bool) -> None:
-        site = self._mirrorer.site
+        site = self.mirrorer.site
         with ExitStack() as held:
             leases = held.enter_context(ExitStack())
             source = lease(site, leases, with_log=False)
-            session = held.enter_context(self._mirrorer.session(source, take=take, adopt=adopt))
+            session = held.enter_context(self.mirrorer.session(source, take=take, adopt=adopt))
             while True:
                 self._copy(session, source)
                 is_due = self._is_vacuum_due(session)
@@ -228,7 +217,7 @@ class Following:
         while True:
             self._stop.check()
             is_ending = self._is_ending  # read first: what was published before the end is copied
-            if self._mirrorer.site.manifests.newer_record(copied) is not None:
+            if self.mirrorer.site.manifests.newer_record(copied) is not None:
                 return True
             if is_ending:
                 return False
@@ -243,10 +232,8 @@ class Following:
 
     def start(self) -> None:
         """Run it in a thread, which ends by `finish`. If there is none, it fails alone."""
-        thread = threading.Thread(target=self._run, name="siltstone-mirror", daemon=True)
         try:
-            threads.start(thread)
-            self._thread = thread
+            self._thread = threads.started(self._run, "siltstone-mirror")
         except UnavailableError as error:
             self._failed(error)
 
@@ -272,16 +259,16 @@ class Following:
         while self._thread.is_alive():
             has_no_time = time.monotonic() - began >= seconds
             if has_no_time or is_over():
-                self._mirrorer.claims.leave()
+                self.mirrorer.claims.leave()
                 self._stop.now()
                 self._news.set()
                 self._thread.join()
             self._thread.join(min(_TICK_S, seconds))
         self._thread = None
-        newest = self._mirrorer.site.manifests.newest().number
+        newest = self.mirrorer.site.manifests.newest().number
         is_there = self.state.failure is None and self._copied == newest
         if not is_there:
-            self._mirrorer.owe()
+            self.mirrorer.owe()
         return is_there
 
 

@@ -25,7 +25,6 @@ from siltstone.errors import (
 )
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats import bucket as formats
-from siltstone.formats import manifest
 from siltstone.formats.bucket import BucketLease, BucketRecord, record_key
 from siltstone.formats.log.log_object import LoggedGroup
 from siltstone.formats.manifest import Pin, Record, pins_of
@@ -165,7 +164,7 @@ class MirrorRestorer:
         if self._store.is_made(target, record):
             seq = sent.seq  # the log has gone on since that try
         else:
-            islands = [self._island(file.path) for file in chosen.islands]
+            islands = [self._bucket.island(file.path) for file in chosen.islands]
             pins = [pin for each in (chosen.record, *islands) for pin in pins_of(each)]
             self._fetch_all(target, [*pins, *named_by(groups)], chosen.nbytes, say)
             sent.restored(chosen, seq)
@@ -173,13 +172,9 @@ class MirrorRestorer:
         say(name, chosen.nbytes, chosen.nbytes)
         return Restored(str(target), name, seq, record.oldest_seq, chosen.files, chosen.nbytes)
 
-    def _island(self, key: str) -> Record:
-        return manifest.decode(self._bucket.whole(key), self._bucket.key_url(key))
-
     def _fetch_all(self, target: Path, named: Iterable[Pin], total: int, say: Progress) -> None:
         fetched = Fetched(self._files, self._bucket, target)
         pins = list(distinct(named).values())
-        folders: set[Path] = set()
         for _ in side_by_side(fetched.names, pins):
             pass
         reader = self._tables(target, self._files).reader

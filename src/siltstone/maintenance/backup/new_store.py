@@ -31,6 +31,7 @@ from siltstone.formats.log.frame import Logged
 from siltstone.formats.manifest import PRIVATE_DIRECTORY, Record, pins_of
 from siltstone.maintenance.backup.backup import named_by
 from siltstone.storage.files.files import Files, make_private
+from siltstone.storage.files.locks import releasing
 from siltstone.storage.manifest.manifest_store import RESTORING, ManifestStore, begin_chain
 from siltstone.storage.tables import base_numbers
 from siltstone.storage.tables.kept_names import unite
@@ -64,12 +65,10 @@ class NewStore:
         lock = files.lock(sign)
         if lock is None:
             raise BusyError(f"another restore into {target} is running")
-        try:
+        with releasing(lock):
             yield
             files.unlink(sign)
             files.sync_dir(target)
-        finally:
-            lock.release()
 
     def is_made(self, target: Path, record: Record) -> bool:
         """Say whether an earlier try got as far as a store: it may have been used since."""

@@ -151,7 +151,6 @@ class Restorer:
 
     def _copy(self, target: Path, chosen: Backup, say: Progress) -> None:
         done = 0
-        folders: set[Path] = set()
         copies = Copies(self._files)
         for file in chosen.files:
             if file.path.startswith("manifest/"):
@@ -159,12 +158,9 @@ class Restorer:
             say(file.path, done, chosen.nbytes)
             source = self._directory / FILES / file.path
             copy = inside(target, file.path, source)
-            if copy.parent not in folders:
-                self._files.mkdir(copy.parent)
-                folders.add(copy.parent)
             copies.once(source, copy, InventoryFile(file.path, file.size, file.xxh3))
             done += file.size
-        settle(self._files, folders)
+        settle(self._files, copies.folders)
 
     def _require_whole(self, file: BackupFile, path: Path) -> None:
         if not is_there(self._files, path, InventoryFile(file.path, file.size, file.xxh3)):

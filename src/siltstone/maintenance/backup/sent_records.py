@@ -22,6 +22,7 @@ from siltstone.errors import BusyError, CorruptionError
 from siltstone.formats import bucket as formats
 from siltstone.formats.bucket import BucketRecord, MirroredRecords
 from siltstone.storage.files.files import Files, make_private, names_in
+from siltstone.storage.files.locks import releasing
 
 DIRECTORY = "mirrors"
 SENT_MAX = 64
@@ -47,10 +48,8 @@ class SentRecords:
         lock = self.files.lock(self._path("lock"), create=True)
         if lock is None:
             raise BusyError(f"another mirror of {self.root} to {self.url} is running")
-        try:
+        with releasing(lock):
             yield
-        finally:
-            lock.release()
 
     def has(self, copied: tuple[int, str]) -> bool:
         return copied in self._read().sent

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from siltstone.errors import BusyError, CorruptionError, RequestError
+from siltstone.errors import BusyError, CorruptionError
 from siltstone.formats.bucket import BucketRecord
 from siltstone.formats.log import group
 from siltstone.formats.log.log_object import LoggedGroup
@@ -50,7 +50,7 @@ def newest_with_shipped(bucket: Bucket) -> tuple[BucketRecord, list[LoggedGroup]
         BusyError: Records were published faster than this process could read the log.
         UnavailableError: The server does not answer, or refuses.
     """
-    record = _newest(bucket)
+    record = bucket.choose(None, None)
     for _ in range(ATTEMPTS_MAX):
         failure: CorruptionError | None = None
         groups: list[LoggedGroup] = []
@@ -58,7 +58,7 @@ def newest_with_shipped(bucket: Bucket) -> tuple[BucketRecord, list[LoggedGroup]
             groups = read_above(record, ObjectLog(bucket.objects))
         except CorruptionError as error:
             failure = error
-        before, record = record, _newest(bucket)
+        before, record = record, bucket.choose(None, None)
         if before.number == record.number:
             if failure is not None:
                 raise failure
@@ -112,13 +112,6 @@ def until(groups: Sequence[LoggedGroup], seq: int) -> list[LoggedGroup]:
         payload = group.first_of(cut.payload, seq - cut.first_seq + 1)
         found.append(LoggedGroup(cut.first_seq, Seq(seq), memoryview(payload)))
     return found
-
-
-def _newest(bucket: Bucket) -> BucketRecord:
-    numbers = bucket.numbers() if bucket.mark() is not None else []
-    if not numbers:
-        raise RequestError(f"{bucket.objects.url} has no mirror of a store")
-    return bucket.read(numbers[-1])
 
 
 def read_above(record: BucketRecord, log: ObjectLog) -> list[LoggedGroup]:

@@ -15,13 +15,12 @@ from pathlib import Path
 
 import xxhash
 
-from siltstone.errors import CorruptionError
 from siltstone.formats.inventory import InventoryFile
 from siltstone.maintenance.backup.backup import Progress
 from siltstone.maintenance.backup.leased_records import LeasedRecords
 from siltstone.maintenance.gc.sweep import go_on
 from siltstone.storage.files.copying import require_same
-from siltstone.storage.files.files import Files, refusals
+from siltstone.storage.files.files import Files, reading
 from siltstone.storage.objects.objects import Objects, side_by_side
 from siltstone.storage.objects.server import PART_BYTES, Streamed
 from siltstone.storage.tables.kept_names import place
@@ -91,15 +90,10 @@ def checked_parts(
     """
     path = root / expected.path
     digest, offset = xxhash.xxh3_64(), 0
-    with refusals(f"{path} cannot be read"):
-        try:
-            file = files.open(place(files, root, expected.path), write=False)
-        except FileNotFoundError as error:
-            raise CorruptionError(path, None, "the file is missing") from error
-        with closing(file):
-            while chunk := file.pread(PART_BYTES, offset):
-                step()
-                digest.update(chunk)
-                offset += len(chunk)
-                yield chunk
+    with reading(path), closing(files.open(place(files, root, expected.path), write=False)) as file:
+        while chunk := file.pread(PART_BYTES, offset):
+            step()
+            digest.update(chunk)
+            offset += len(chunk)
+            yield chunk
     require_same(path, (offset, digest.hexdigest()), expected)

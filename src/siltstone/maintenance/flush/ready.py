@@ -18,13 +18,12 @@ from dataclasses import replace
 
 import msgspec
 
-from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.levels.history_run import HistoryRun
 from siltstone.engine.levels.sources import Source
-from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.reader import Readers
 from siltstone.engine.read.view import Levels, State, View
 from siltstone.errors import SiltstoneError
+from siltstone.maintenance.flush.refresh import shown_reader
 from siltstone.telemetry.notices import NoticeLog
 
 _log = NoticeLog(__name__)
@@ -58,8 +57,11 @@ def made_ready(state: State, ahead: View, readers: Readers) -> Ready:
             continue
         try:
             _load_runs(old, found.flushed)
-            if old.kept.nbytes:
-                _look(state, ahead, number, readers)
+            reader = (
+                shown_reader(ahead, number, state.visible, readers) if old.kept.nbytes else None
+            )
+            if reader is not None:
+                reader.overlay()  # it finds out what is visible; the next ones begin with it
         except SiltstoneError as error:  # readers of the table will get it
             _log.warning("%s is not ready to be read: %s", found.storage.folder, error)
             continue
@@ -75,16 +77,6 @@ def _load_runs(old: Levels, flushed: Sequence[Source]) -> None:
         before = [s for s in old.sources if s.first_seq <= run.last_seq and s.last_seq > run.low]
         if all(each.indexed for each in before if isinstance(each, HistoryRun)):
             run.parts(run.high)  # it loads the index, and finds where the rows lie
-
-
-def _look(state: State, ahead: View, number: int, readers: Readers) -> None:
-    """Let a reader find out what is visible; the next ones begin with it."""
-    table = catalogs.owner_of(ahead.catalog, number)
-    is_shown = catalogs.incarnation_of(table, state.visible).id == number
-    if is_shown and catalogs.is_alive(table, state.visible):
-        reader = readers.open(ahead, table, state.visible)
-        if isinstance(reader, KeyedReader):
-            reader.overlay()
 
 
 def _with(levels: Levels, ready: Levels) -> Levels:

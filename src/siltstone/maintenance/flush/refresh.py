@@ -24,6 +24,7 @@ from siltstone.errors import SiltstoneError
 from siltstone.formats.manifest import KeyedStorage, Record
 from siltstone.maintenance.flush.fallback import are_readable
 from siltstone.maintenance.retention import carried
+from siltstone.storage.tables.values import Span
 from siltstone.telemetry.notices import NoticeLog
 from siltstone.units import require
 
@@ -46,7 +47,7 @@ def refreshed(
 
     The catalog loses the past that the record has trimmed, and the levels lose rows only it needed.
     """
-    view = view.changed(catalog=carried(view.catalog, record))
+    view = view.changed(catalog=carried(view.catalog, record), record=record, lease=lease)
     alive = {step.id for table in view.catalog.tables for step in table.incarnations}
     done = {id(generation) for generation in flushed}
     stored = {storage.incarnation: storage for storage in record.keyed}
@@ -59,11 +60,10 @@ def refreshed(
         if storage is None or (storage == old.storage and not moved and are_readable(old)):
             levels[number] = old
         else:
-            found = _levels(view, old, storage, moved, readers, record, lease)
+            found = _levels(view, old, storage, moved, readers)
             levels[number] = found if found.base is old.base else _with_ready(found, bases)
-    levels = _spilled(view, levels, record, lease, readers, resident_bytes_max)
-    sealed = tuple(g for g in view.sealed if id(g) not in done)
-    return view.changed(record=record, lease=lease, levels=levels, sealed=sealed)
+    levels = _spilled(view, levels, readers, resident_bytes_max)
+    return view.changed(levels=levels, sealed=tuple(g for g in view.sealed if id(g) not in done))
 
 
 def followed(
@@ -132,18 +132,24 @@ def carry_images(state: State, readers: Readers) -> None:
     for number, levels in view.levels.items():
         if not levels.images.begin_view():
             continue
-        table = catalogs.owner_of(view.catalog, number)
-        is_shown = catalogs.incarnation_of(table, state.visible).id == number
-        if not (is_shown and catalogs.is_alive(table, state.visible)):
-            levels.images.drop()
-            continue
         try:
-            reader = readers.open(view, table, state.visible)
-            if isinstance(reader, KeyedReader):
+            reader = shown_reader(view, number, state.visible, readers)
+            if reader is None:
+                levels.images.drop()
+            else:
                 image_scan.carry_images(reader.levels, reader.seq, levels.images)
         except SiltstoneError as error:  # whoever reads the table will say so
             _log.warning("no image of %s is carried on: %s", levels.storage.folder, error)
             levels.images.drop()
+
+
+def shown_reader(view: View, number: int, seq: int, readers: Readers) -> KeyedReader | None:
+    """Return a reader of an incarnation; None if its table shows another one at `seq`, or none."""
+    table = catalogs.owner_of(view.catalog, number)
+    if catalogs.incarnation_of(table, seq).id != number or not catalogs.is_alive(table, seq):
+        return None
+    reader = readers.open(view, table, seq)
+    return reader if isinstance(reader, KeyedReader) else None
 
 
 def _with_ready(levels: Levels, bases: Mapping[str, Base]) -> Levels:
@@ -182,32 +188,21 @@ def renewed(view: View, flushed: Mapping[int, tuple[Source, ...]]) -> View:
 
 def _reopened(view: View, levels: Levels, run: HistoryRun, readers: Readers) -> tuple[Source, ...]:
     seqs = (max(run.low, levels.storage.merged_seq), run.high)
-    found = _runs(view, levels.storage, (run,), seqs, readers, view.lease)
+    found = _runs(view, levels.storage, (run,), seqs, readers)
     require(bool(found), f"the record has no history for a run up to seq {run.high}")
     return found
 
 
 def _runs(
-    view: View,
-    storage: KeyedStorage,
-    known: Sequence[Source],
-    seqs: tuple[int, int],
-    readers: Readers,
-    lease: object,
+    view: View, storage: KeyedStorage, known: Sequence[Source], seqs: Span, readers: Readers
 ) -> tuple[Source, ...]:
     """Return history above one seq, up to another; what is `known` of it is not read again."""
     table = catalogs.owner_of(view.catalog, storage.incarnation)
-    return readers.history(table, storage, *seqs, lease, known=known)
+    return readers.history(table, storage, *seqs, view.lease, known=known)
 
 
 def _levels(
-    view: View,
-    old: Levels,
-    storage: KeyedStorage,
-    moved: Sequence[Source],
-    readers: Readers,
-    record: Record,
-    lease: object,
+    view: View, old: Levels, storage: KeyedStorage, moved: Sequence[Source], readers: Readers
 ) -> Levels:
     if storage.merged_seq < old.storage.merged_seq:  # our bulk load is not in the record yet
         storage = storage.with_base_of(old.storage)
@@ -223,19 +218,14 @@ def _levels(
     if storage.fallbacks or any(isinstance(source, HistoryRun) for source in moved):
         # Attached rows: the record names their files, or nothing does once they are in history. And
         # rows that Lance refused are those of their files, also for the next reader of history.
-        kept = _runs(view, storage, kept, (storage.merged_seq, record.flushed_seq), readers, lease)
+        kept = _runs(view, storage, kept, (storage.merged_seq, view.record.flushed_seq), readers)
     rest = tuple(source for source in old.sealed if all(source is not m for m in moved))
     found = old.kept if base is old.base else VisibilityCache()
     return Levels(storage, kept, rest, old.active, base, old.pending, found, old.images)
 
 
 def _spilled(
-    view: View,
-    levels: dict[int, Levels],
-    record: Record,
-    lease: object,
-    readers: Readers,
-    resident_bytes_max: int,
+    view: View, levels: dict[int, Levels], readers: Readers, resident_bytes_max: int
 ) -> dict[int, Levels]:
     """Give memory back: over the bound flushed memtables are read from history instead.
 
@@ -255,8 +245,8 @@ def _spilled(
         if total <= resident_bytes_max or not resident[number]:
             break
         found = levels[number]
-        seqs = (found.storage.merged_seq, record.flushed_seq)
-        runs = _runs(view, found.storage, found.flushed, seqs, readers, lease)
+        seqs = (found.storage.merged_seq, view.record.flushed_seq)
+        runs = _runs(view, found.storage, found.flushed, seqs, readers)
         if runs:
             levels[number] = replace(found, flushed=runs)
             total -= resident[number]

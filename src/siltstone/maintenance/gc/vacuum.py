@@ -71,6 +71,7 @@ from siltstone.maintenance.retention import Islands
 from siltstone.maintenance.thinning import BOUNDS, Bounds
 from siltstone.storage.cache.part_cache import PartCache
 from siltstone.storage.files.files import refusals
+from siltstone.storage.files.locks import is_taken, releasing
 from siltstone.storage.manifest.floor import Floor
 from siltstone.storage.manifest.manifest_store import existing, random_token
 from siltstone.storage.site import Site, held
@@ -327,22 +328,14 @@ class Vacuum:
         raise BusyError(f"{self._root}: tags were set {CENSUSES_MAX} times meanwhile; try again")
 
     def _is_leased(self, number: int) -> bool:
-        lock = self._manifests.try_exclusive(number)
-        if lock is None:
-            return True
-        lock.release()
-        return False
+        return is_taken(self._manifests.try_exclusive(number))
 
     # the past
 
     def _trim(self, census: _Census, newest: Record, oldest_seq: int) -> tuple[Record, int | None]:
         """Publish the newest record without the unneeded past."""
         bound = min(oldest_seq, *(record.flushed_seq for record in (*census.leased, newest)))
-
-        def change(record: Record) -> Record:
-            return self._trimmed(record, census, bound)
-
-        return self._publish(change, newest)
+        return self._publish(lambda record: self._trimmed(record, census, bound), newest)
 
     def _trimmed(self, record: Record, census: _Census, bound: int) -> Record:
         needs = retention.needs_of(
@@ -392,10 +385,8 @@ class Vacuum:
         lock = self._manifests.try_exclusive(record.number)
         if lock is None:
             return False
-        try:
+        with releasing(lock):
             self._files.unlink(self._manifests.path(record.number))
-        finally:
-            lock.release()
         return True
 
     def _sweep(

@@ -244,30 +244,30 @@ def statuses(
     opened = None
     if storage is not None and storage.base is not None:
         opened = tables.open(storage.base)
-    segments = () if opened is None else opened.segments
+    found = list[IndexStatus]()
+    for index in declared_on(record, table.id):
+        if index.column in names:  # the definition may be newer than the record
+            about = (index.name, names[index.column], index.kind, dict(index.options))
+            found.append(index_status(about, opened, stored_name(index), index.recall))
+    return found
 
-    def status(index: Index, column: str) -> IndexStatus:
-        mine = [segment for segment in segments if segment.index == stored_name(index)]
-        lag = 0 if opened is None else lag_of(opened, mine)
-        rows = 0 if opened is None else opened.pin.rows
-        return IndexStatus(
-            name=index.name,
-            column=column,
-            kind=index.kind,
-            options=dict(index.options),
-            segments=len(mine),
-            nbytes=sum(segment.nbytes for segment in mine),
-            lagging_rows=lag,
-            indexed_rows=rows - lag,
-            encoding=mine[0].encoding if mine else None,
-            recall=index.recall,
-        )
 
-    return [
-        status(index, names[index.column])
-        for index in declared_on(record, table.id)
-        if index.column in names  # the definition may be newer than the record
-    ]
+def index_status(
+    about: tuple[str, str, str, dict[str, IndexOption]],
+    opened: PinnedTable | None,
+    stored: str,
+    recall: float | None = None,
+) -> IndexStatus:
+    """Return the state of an index, whose segments have the name `stored`.
+
+    `about`: its name, column, kind and options. `opened`: None, where the table has no rows.
+    """
+    if opened is None:
+        return IndexStatus(*about, 0, 0, 0, recall=recall)
+    mine = [segment for segment in opened.segments if segment.index == stored]
+    nbytes, lag = sum(segment.nbytes for segment in mine), lag_of(opened, mine)
+    encoding = mine[0].encoding if mine else None
+    return IndexStatus(*about, len(mine), nbytes, lag, opened.pin.rows - lag, encoding, recall)
 
 
 def _lacking(spans: Sequence[Span], segments: Sequence[Segment]) -> tuple[Span, ...]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 
@@ -190,12 +191,7 @@ class Indexer:
             ReplacedError: Another store is at the path by now, or none: it was left alone.
         """
         count_of("attempts", attempts, 1)
-
-        def work(only: int | None, known: Record) -> CaughtUp | Deferred:
-            return self._caught_up(
-                only, known, is_urgent=is_urgent, attempts=attempts, execute=execute
-            )
-
+        work = partial(self._caught_up, is_urgent=is_urgent, attempts=attempts, execute=execute)
         return isolated(self._manifests, table, work, _either)
 
     def _caught_up(

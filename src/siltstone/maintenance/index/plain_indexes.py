@@ -33,10 +33,10 @@ from siltstone.maintenance.index.index_kinds import (
     column_of,
     refuse_taken,
 )
-from siltstone.maintenance.index.index_plan import LAG_SHARE, IndexStatus, lag_of
+from siltstone.maintenance.index.index_plan import LAG_SHARE, IndexStatus, index_status, lag_of
 from siltstone.process.retry import Retry
 from siltstone.storage.tables.tables import PinnedTable
-from siltstone.storage.tables.values import BuiltSegment, IndexSpec, Segment
+from siltstone.storage.tables.values import BuiltSegment, IndexOption, IndexSpec, Segment
 from siltstone.telemetry.notices import NoticeLog
 
 _AGAIN = Retry(8)
@@ -178,19 +178,7 @@ def plain_statuses(opened: PinnedTable) -> list[IndexStatus]:
     """Return the indexes of a version of a plain table, by name, those of Lance clients, too."""
     found = list[IndexStatus]()
     for name in sorted({segment.index for segment in opened.segments}):
-        mine = [segment for segment in opened.segments if segment.index == name]
-        lag, first = lag_of(opened, mine), mine[0]
-        found.append(
-            IndexStatus(
-                name=name,
-                column=first.columns[0],
-                kind=first.type,
-                options={} if first.metric is None else {"metric": first.metric},
-                segments=len(mine),
-                nbytes=sum(segment.nbytes for segment in mine),
-                lagging_rows=lag,
-                indexed_rows=opened.rows - lag,
-                encoding=first.encoding,
-            )
-        )
+        first = next(segment for segment in opened.segments if segment.index == name)
+        options: dict[str, IndexOption] = {} if first.metric is None else {"metric": first.metric}
+        found.append(index_status((name, first.columns[0], first.type, options), opened, name))
     return found

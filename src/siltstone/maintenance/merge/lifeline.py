@@ -12,7 +12,6 @@ its copy, which would outlive the owner.
 from __future__ import annotations
 
 import os
-import threading
 import weakref
 
 from siltstone.process import threads
@@ -61,7 +60,7 @@ def end_with_owner() -> None:
         UnavailableError: The system has no more threads.
     """
     if os.environ.pop(VARIABLE, None):
-        threads.start(threading.Thread(target=_watch, name="siltstone-lifeline", daemon=True))
+        threads.started(_watch, "siltstone-lifeline")
 
 
 def _watch() -> None:

@@ -99,18 +99,15 @@ def live_rows(
             yield MergeTask(pin, source.pin, (first, end), _bits(mask), stored, fields)
 
 
-def _grouped(spans: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+def _grouped(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """Join adjacent spans as long as they have at most `ROWS_MAX` rows together."""
-    open_span: tuple[int, int] | None = None
+    found: list[tuple[int, int]] = []
     for first, end in spans:
-        if open_span is not None and open_span[1] == first and end - open_span[0] <= ROWS_MAX:
-            open_span = (open_span[0], end)
-            continue
-        if open_span is not None:
-            yield open_span
-        open_span = (first, end)
-    if open_span is not None:
-        yield open_span
+        if found and found[-1][1] == first and end - found[-1][0] <= ROWS_MAX:
+            found[-1] = (found[-1][0], end)
+        else:
+            found.append((first, end))
+    return found
 
 
 def _bits(mask: np.ndarray) -> bytes:

@@ -195,10 +195,8 @@ class Repairer:
 
     def _covered(self, record: Record, storage: KeyedStorage) -> KeyedStorage:
         """Return a storage whose base, and whose loads, have key runs for all parts."""
-        table, cover = (
-            catalogs.owner_of(record.catalog, storage.incarnation),
-            self._tables.keys.cover,
-        )
+        table = catalogs.owner_of(record.catalog, storage.incarnation)
+        cover = self._tables.keys.cover
         codec = whole_table_schema(table).history_codec
         loads = [Load(load.seq, cover(load.pin, codec)) for load in storage.loads]
         storage = storage.with_loads(loads)

@@ -28,6 +28,7 @@ from siltstone.maintenance.repair.verify import (
     readable,
     told_of,
 )
+from siltstone.storage.files.files import names_in
 from siltstone.storage.manifest.floor import Floor
 from siltstone.storage.manifest.manifest_store import RESTORING
 from siltstone.storage.site import Site
@@ -275,9 +276,8 @@ class Planner:
         twins = self._integrity.twins(pin)
         for path, wrong in twins.items():
             data = self._files.read(place(self._files, self._root, path))
-            self._plan.move(
-                path, wrong, "; copied again from the store's own, which is whole", data
-            )
+            done = "; copied again from the store's own, which is whole"
+            self._plan.move(path, wrong, done, data)
         self._integrity.heal(twins)
 
     def _plan_derived(self, pin: Pin) -> None:
@@ -331,8 +331,8 @@ class Planner:
         Readers of the plain path would see them, and take them for newer, as long as they stand.
         """
         where, public = self._root / folder, self._root / folder / "_versions"
-        names = self._files.list(public) if self._files.is_dir(public) else ()
-        names = [name for name in names if promotion.version_of(name) is not None]
+        listed = names_in(self._files, public)
+        names = [name for name in listed if promotion.version_of(name) is not None]
         kept = [self._root / p for p in stay if p.startswith(f"{folder}/") and self._is_there(p)]
         ours = promotion.identities(self._files, where, [public / name for name in names])
         for name in names:

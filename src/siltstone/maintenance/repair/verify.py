@@ -134,6 +134,11 @@ class _Tally:
     def error(self, path: object, message: object) -> None:
         self.findings.append(Finding(str(path), ERROR, str(message)))
 
+    def error_once(self, path: str, message: object) -> None:
+        if path not in self.named:
+            self.named.add(path)
+            self.error(path, message)
+
     def warn(self, path: object, message: object) -> None:
         self.findings.append(Finding(str(path), WARNING, str(message)))
 
@@ -254,10 +259,7 @@ class Verifier:
         try:
             return self._manifests.kept()
         except UNREADABLE as error:
-            path = str(getattr(error, "path", self._manifests.folder))
-            if path not in tally.named:
-                tally.named.add(path)
-                tally.error(path, error)
+            tally.error_once(str(getattr(error, "path", self._manifests.folder)), error)
             return Floor()
 
     def _record(self, number: int, older: Record | None, tally: _Tally) -> Record | None:
@@ -303,13 +305,9 @@ class Verifier:
             if pin not in tally.integrity.pins:
                 tally.say(pin.path)
                 for path, wrong in tally.integrity.damage(pin).items():
-                    if path not in tally.named:
-                        tally.named.add(path)
-                        tally.error(path, wrong)
+                    tally.error_once(path, wrong)
                 for path, wrong in tally.integrity.twins(pin).items():
-                    if path not in tally.named:
-                        tally.named.add(path)
-                        tally.error(path, f"the copy that other programs read: {wrong}")
+                    tally.error_once(path, f"the copy that other programs read: {wrong}")
 
     def _runs(self, record: Record, tally: _Tally) -> None:
         """Compare the key runs of a record's bases with the keys in their parts."""
@@ -439,14 +437,12 @@ class Verifier:
         """Tell of files that a clean-up by another program may delete, or whose name one did."""
         whole = [path for path, wrong in tally.integrity.files.items() if wrong is None]
         exposed, hidden = self._tables.names.lacking(whole)
-        for path in exposed[:1]:
-            reason = (
-                "a clean-up by another program may delete them; open the store once for writing"
-            )
-            tally.warn(path, f"{_others(exposed)} no name of the store's own: {reason}")
-        for path in hidden[:1]:
-            reason = "other programs do not find them; open the store once for writing"
-            tally.warn(path, f"{_others(hidden)} no public name any more: {reason}")
+        for paths, why in (
+            (exposed, "no name of the store's own: a clean-up by another program may delete them"),
+            (hidden, "no public name any more: other programs do not find them"),
+        ):
+            for path in paths[:1]:
+                tally.warn(path, f"{_others(paths)} {why}; open the store once for writing")
 
     def _dead_jobs(self, tally: _Tally) -> None:
         with contextlib.suppress(*UNREADABLE):

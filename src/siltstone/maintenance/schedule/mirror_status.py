@@ -14,7 +14,7 @@ from siltstone.maintenance.backup.sent_records import mirrors_of
 from siltstone.storage.site import Site
 
 if TYPE_CHECKING:
-    from siltstone.maintenance.backup.following import MirrorState
+    from siltstone.maintenance.backup.following import Following
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,20 +51,13 @@ class MirrorStatus:
         return text if self.failure is None else f"{text}; it failed: {self.failure}"
 
 
-@dataclass(frozen=True, slots=True)
-class RunningMirror:
-    """The mirror in the owner's process."""
-
-    url: str
-    state: MirrorState
-
-
 def mirrors(
-    site: Site, newest: Record, visible: int, running: RunningMirror | None
+    site: Site, newest: Record, visible: int, running: Following | None
 ) -> tuple[MirrorStatus, ...]:
     """Return the mirrors of a store, by their URLs; `visible` is its newest commit.
 
-    One that is itself read in a bucket has none, and nobody asks the server.
+    `running`: the one in the owner's process. A store that is itself read in a bucket has none, and
+    nobody asks the server.
     """
     if is_bucket_url(str(site.root)):
         return ()
@@ -84,7 +77,7 @@ def _status(site: Site, known: MirroredRecords, visible: int) -> MirrorStatus:
 
 
 def _with(
-    found: MirrorStatus, site: Site, newest: Record, running: RunningMirror | None
+    found: MirrorStatus, site: Site, newest: Record, running: Following | None
 ) -> MirrorStatus:
     if running is None or running.url != found.url:
         return found

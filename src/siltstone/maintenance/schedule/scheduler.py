@@ -185,9 +185,7 @@ class Scheduler:
             UnavailableError: The system has no more threads.
         """
         if self.is_background:
-            thread = threading.Thread(target=self._loop, name="siltstone-scheduler", daemon=True)
-            threads.start(thread)
-            self._thread = thread
+            self._thread = threads.started(self._loop, "siltstone-scheduler")
 
     def stop(self) -> None:
         """Stop after the running work."""
@@ -270,6 +268,8 @@ class Scheduler:
     def _hear_history(self) -> None:
         self.pace.hears(self._work.history_bytes())
         self._committer.free = (), 0
+        with self._wake:
+            self._wake.notify_all()
 
     def _is_slow(self) -> bool:
         committer = self._committer
@@ -439,8 +439,6 @@ class Scheduler:
         if is_full:
             self._checkpoint()
             self._hear_history()
-            with self._wake:
-                self._wake.notify_all()
         return is_full
 
     def _checkpoint(self) -> None:
@@ -475,8 +473,6 @@ class Scheduler:
         work = self._work
         work.refresh()
         self._hear_history()
-        with self._wake:
-            self._wake.notify_all()
         work.hurry(self._is_waited_for())
         self._waited_for(self._merge)
         work.optimize()
@@ -527,9 +523,7 @@ class Scheduler:
                 self.last_failure = error
                 _log.warning("%s failed and will be retried later: %s", name, in_words(error))
 
-        thread = threading.Thread(target=guarded, name=f"siltstone-{name}", daemon=True)
-        threads.start(thread)
-        self._aside[name] = thread
+        self._aside[name] = threads.started(guarded, f"siltstone-{name}")
         return True
 
 

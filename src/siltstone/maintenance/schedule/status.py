@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from siltstone.choices import JobState
 from siltstone.engine.catalog import catalog as catalogs
@@ -15,7 +16,7 @@ from siltstone.engine.read.view import State, View
 from siltstone.errors import CorruptionError
 from siltstone.formats.manifest import Pin
 from siltstone.maintenance.index.index_plan import IndexStatus, declared_on, statuses
-from siltstone.maintenance.schedule.mirror_status import MirrorStatus, RunningMirror, mirrors
+from siltstone.maintenance.schedule.mirror_status import MirrorStatus, mirrors
 from siltstone.maintenance.schedule.overdue import Overdue, Owed
 from siltstone.maintenance.schedule.pace import Backpressure
 from siltstone.storage.cache.part_cache import CacheUse, PartCache
@@ -25,6 +26,9 @@ from siltstone.storage.tables.jobs import Job, Jobs
 from siltstone.storage.tables.tables import TableReader
 from siltstone.storage.wal.segments import parse_name
 from siltstone.text import shown
+
+if TYPE_CHECKING:
+    from siltstone.maintenance.backup.following import Following
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +231,7 @@ class Counts:
     is_read_only: bool = False
     shipped_seq: int | None = None
     shipping: str | None = None
-    mirror: RunningMirror | None = None
+    mirror: Following | None = None
 
 
 def status_of(
@@ -340,29 +344,18 @@ def _tables(view: View, tables: TableReader) -> Iterator[TableStatus]:
             shape, history = _shape(tables, stored.base), _shape(tables, stored.history)
             has_indexes = shape.has_segments or declared_on(view.record, table.id)
             indexes = tuple(statuses(view.record, table, stored, tables)) if has_indexes else ()
-            refused = stored.fallbacks[-1].reason if stored.fallbacks else None
             yield TableStatus(
-                name,
-                True,
-                base,
-                unmerged,
-                stored.merged_seq,
-                shape.parts,
-                history.parts,
+                *(name, True, base, unmerged, stored.merged_seq, shape.parts, history.parts),
                 indexes,
-                refused,
+                stored.fallbacks[-1].reason if stored.fallbacks else None,
                 refused_bytes=sum(each.pin.size for each in stored.fallbacks),
                 nbytes=shape.nbytes + history.nbytes,
             )
-        else:
-            version = catalogs.version_of(incarnation)
-            if version is None:
-                yield TableStatus(name, False, 0, 0, 0, 0, 0)
-            else:
-                shape, rows = _shape(tables, version.pin), version.pin.rows
-                yield TableStatus(
-                    name, False, rows, 0, version.seq, shape.parts, 0, nbytes=shape.nbytes
-                )
+            continue
+        version = catalogs.version_of(incarnation)
+        rows, seq = (0, 0) if version is None else (version.pin.rows, version.seq)
+        shape = _shape(tables, None if version is None else version.pin)
+        yield TableStatus(name, False, rows, 0, seq, shape.parts, 0, nbytes=shape.nbytes)
 
 
 _SHAPES_MAX = 16_384

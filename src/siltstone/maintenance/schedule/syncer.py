@@ -30,9 +30,7 @@ class Syncer:
         """
         with self._start_lock:
             if self._thread is None:
-                thread = threading.Thread(target=self._loop, name="siltstone-syncer", daemon=True)
-                threads.start(thread)
-                self._thread = thread
+                self._thread = threads.started(self._loop, "siltstone-syncer")
 
     def stop(self) -> None:
         """End the thread."""

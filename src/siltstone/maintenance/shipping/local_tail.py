@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Callable
 from enum import Enum
 
-from siltstone.errors import CorruptionError
 from siltstone.formats.log.frame import Frame
 from siltstone.formats.log.log_object import LoggedGroup
 from siltstone.formats.manifest import Record
@@ -104,8 +103,7 @@ class LocalTail:
             return self._follower.poll(floor)
         except SegmentRecycled as signal:
             if self._record().wal_floor <= signal.segment:
-                reason = "a frame that was durable is damaged"
-                raise CorruptionError(signal.path, signal.offset, reason) from signal
+                raise signal.damage from signal
             return self._follower.poll(SegmentNumber(self._record().wal_floor))
 
     def _batch(self) -> list[LoggedGroup]:

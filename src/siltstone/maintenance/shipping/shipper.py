@@ -96,10 +96,12 @@ class Shipper:
         self._needs: int | None = None
         """A record with this seq, before the log goes on; None: it goes on."""
         self._changed = threading.Condition()
-        self._shipped = self._forgotten = 0
+        self.shipped_seq = self._forgotten = 0
+        """The last seq that outlives this machine; 0 until that is known."""
         self._places: deque[tuple[int, LogPlace]] = deque()
         self._next = BEGINNING
-        self._failure: str | None = None
+        self.failure: str | None = None
+        """Why nothing is shipped now; None: it goes on."""
         self._is_over = self._is_ending = False
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -109,16 +111,6 @@ class Shipper:
     @property
     def url(self) -> str:
         return self._log.objects.url
-
-    @property
-    def shipped_seq(self) -> int:
-        """The last seq that outlives this machine; 0 until that is known."""
-        return self._shipped
-
-    @property
-    def failure(self) -> str | None:
-        """Why nothing is shipped now; None: it goes on."""
-        return self._failure
 
     @property
     def is_begun(self) -> bool:
@@ -133,9 +125,7 @@ class Shipper:
         """
         with self._starting:
             if self._thread is None and not self._stopping.is_set():
-                thread = threading.Thread(target=self._run, name="siltstone-shipper", daemon=True)
-                threads.start(thread)
-                self._thread = thread
+                self._thread = threads.started(self._run, "siltstone-shipper")
 
     def wait(self, seq: int, timeout_s: float) -> str | None:
         """Wait until a durable commit is shipped; return why it is not, or None: it is.
@@ -145,12 +135,12 @@ class Shipper:
         """
         self.start()
         with self._changed:
-            if self._shipped < seq:
+            if self.shipped_seq < seq:
                 self._wanted.set()
-                self._changed.wait_for(lambda: self._shipped >= seq or self._is_over, timeout_s)
-            if self._shipped >= seq:
+                self._changed.wait_for(lambda: self.shipped_seq >= seq or self._is_over, timeout_s)
+            if self.shipped_seq >= seq:
                 return None
-            return self._failure or f"the bucket did not have it within {timeout_s:g} s"
+            return self.failure or f"the bucket did not have it within {timeout_s:g} s"
 
     def floor(self, seq: int) -> LogPlace | None:
         """Return where the log goes on above a record that ends at `seq`; None: not known here."""
@@ -199,10 +189,10 @@ class Shipper:
                 self.ship()
                 if self._is_over or is_ending:
                     break
-                self._wanted.wait(self._pause_s if self._failure else self._look_s)
+                self._wanted.wait(self._pause_s if self.failure else self._look_s)
                 self._wanted.clear()
         finally:
-            self._over(self._failure or "the store was closed")
+            self._over(self.failure or "the store was closed")
             self._tail.close()
 
     def ship(self) -> None:
@@ -269,8 +259,8 @@ class Shipper:
 
     def _reach(self, seq: int) -> None:
         """Raise what is shipped. The lock is held."""
-        self._shipped = max(self._shipped, seq)
-        self._failure = None
+        self.shipped_seq = max(self.shipped_seq, seq)
+        self.failure = None
         self._changed.notify_all()
 
     # from a record on
@@ -360,12 +350,12 @@ class Shipper:
             raise StoppedError
 
     def _say(self, failure: str | None) -> None:
-        if failure is not None and failure != self._failure:
+        if failure is not None and failure != self.failure:
             _log.warning("%s gets no commits now: %s", self.url, failure)
         with self._changed:
-            self._failure = failure
+            self.failure = failure
 
     def _over(self, why: str) -> None:
         with self._changed:
-            self._failure, self._is_over = why, True
+            self.failure, self._is_over = why, True
             self._changed.notify_all()

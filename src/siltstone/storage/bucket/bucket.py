@@ -13,7 +13,9 @@ from pathlib import Path
 
 from siltstone.errors import CorruptionError, RequestError, SnapshotExpiredError, no_such
 from siltstone.formats import bucket as formats
+from siltstone.formats import manifest
 from siltstone.formats.bucket import BucketMark, BucketRecord
+from siltstone.formats.manifest import Record
 from siltstone.storage.manifest.floor import Floor, floor_in
 from siltstone.storage.objects.objects import Objects
 
@@ -103,6 +105,14 @@ class Bucket:
         if found is None:
             raise CorruptionError(self.key_url(key), None, "the object is missing")
         return found.data
+
+    def island(self, key: str) -> Record:
+        """Return the record that serves a tag, by its key.
+
+        Raises:
+            CorruptionError: It is missing or damaged.
+        """
+        return manifest.decode(self.whole(key), self.key_url(key))
 
     def seq_of(self, tag: str) -> int:
         """Return the seq of a tag of the newest record.

@@ -25,7 +25,6 @@ import msgspec
 
 from siltstone.errors import BusyError, RequestError
 from siltstone.formats import bucket as formats
-from siltstone.formats import manifest
 from siltstone.formats.backup import BackupFile
 from siltstone.formats.bucket import BucketRecord
 from siltstone.formats.log.log_object import LogPlace
@@ -81,7 +80,7 @@ class BucketChain(ManifestStore):
     def read(self, number: int) -> Record:
         if number <= 0:
             file = self._island(number)
-            record = manifest.decode(self._bucket.whole(file.path), self._bucket.key_url(file.path))
+            record = self._bucket.island(file.path)
             return msgspec.structs.replace(record, number=number, wal_floor=FIRST_SEGMENT)
         found = self._bucket.find(number)
         if found is None:
@@ -121,10 +120,6 @@ class BucketChain(ManifestStore):
             return seen.log_begin
         return self._bucket.read(record.number).log_begin  # another thread has looked since
 
-    def has_after(self, number: int) -> bool:
-        """Say whether the record after the newest one is there by now; it is always asked."""
-        return self._bucket.find(number + 1) is not None
-
     def is_newest(self, number: int) -> bool:
         """Say whether no record after this one is there by now; a list is always asked for.
 
@@ -141,7 +136,7 @@ class BucketChain(ManifestStore):
         seen = self._seen
         is_known = seen is not None and seen.newest.number > after.number
         is_listed = is_known or now - self._listed >= LIST_S
-        if not is_listed and not self.has_after(after.number):
+        if not is_listed and self._bucket.find(after.number + 1) is None:
             return None
         newest = self.newest()
         return newest if newest.number > after.number else None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from siltstone.paths import Place
 from siltstone.storage.bucket.bucket import Bucket
@@ -19,17 +18,10 @@ _LANCE = {"connect_timeout": "5s", "timeout": "120s"}
 """Of Lance's client, which tries each request a few times, and gives up after seconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class OpenedBucket:
-    """The files and the chain of a mirror; which of its records this process reads."""
-
-    files: BucketFiles
-    chain: BucketChain
-    leases: BucketLeases
-
-
-def opened(place: Place, settings: Mapping[str, str], new_token: Callable[[], str]) -> OpenedBucket:
-    """Return a mirror to be read; nothing is asked yet.
+def opened(
+    place: Place, settings: Mapping[str, str], new_token: Callable[[], str]
+) -> tuple[BucketFiles, BucketChain, BucketLeases]:
+    """Return a mirror to be read, and which of its records this process reads; none is asked yet.
 
     Raises:
         RequestError: The client refuses a setting.
@@ -39,7 +31,7 @@ def opened(place: Place, settings: Mapping[str, str], new_token: Callable[[], st
     reader = f"process {os.getpid()} on {platform.node()}"
     leases = BucketLeases(Bucket(objects), reader, new_token)
     files = BucketFiles(place, objects, leases)
-    return OpenedBucket(files, BucketChain(place, files, leases), leases)
+    return files, BucketChain(place, files, leases), leases
 
 
 def lance_settings(settings: Mapping[str, str]) -> dict[str, str]:

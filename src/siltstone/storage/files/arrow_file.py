@@ -16,11 +16,10 @@ from pathlib import Path
 import pyarrow as pa
 import xxhash
 
-from siltstone.errors import CorruptionError
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import PRIVATE_DIRECTORY, Pin
 from siltstone.storage.files.copying import require_same
-from siltstone.storage.files.files import Buffer, Files, refusals, write_parts
+from siltstone.storage.files.files import Buffer, Files, reading, refusals, write_parts
 
 DIRECTORY, NAME = ".fallback", "rows.arrow"
 
@@ -52,11 +51,8 @@ def read(files: Files, root: Path, pin: Pin) -> pa.Table:
         UnavailableError: The file system refuses.
     """
     path = root / pin.path
-    with refusals(f"{path} cannot be read"):
-        try:
-            data = files.read(path)
-        except FileNotFoundError as error:
-            raise CorruptionError(path, None, "the file is missing") from error
+    with reading(path):
+        data = files.read(path)
     found = len(data), xxhash.xxh3_64_hexdigest(data)
     require_same(path, found, InventoryFile(pin.path, pin.size, pin.xxh3))
     return pa.ipc.open_stream(pa.py_buffer(data)).read_all()

@@ -104,6 +104,8 @@ class Copies:
     ) -> None:
         self._files, self._put = files, put
         self._targets: dict[tuple[int, int], Path] = {}
+        self.folders: set[Path] = set()
+        """Where copies are."""
 
     def once(self, source: Path, target: Path, expected: InventoryFile) -> bool:
         """Copy a file unless an earlier try did; say whether its bytes were copied now.
@@ -111,6 +113,9 @@ class Copies:
         Raises:
             CorruptionError: The source is missing or damaged.
         """
+        if target.parent not in self.folders:
+            self._files.mkdir(target.parent)
+            self.folders.add(target.parent)
         try:
             first = self._targets.setdefault(self._files.identity(source), target)
             if is_there(self._files, target, expected):

@@ -28,7 +28,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol, Self
 
-from siltstone.errors import UnavailableError
+from siltstone.errors import CorruptionError, UnavailableError
 from siltstone.storage.files.handles import Handle, Handles, Left
 from siltstone.storage.files.locks import Lock, RealLock
 from siltstone.storage.files.real_file import Buffer, RealFile
@@ -241,6 +241,21 @@ def refusals(what: str, *, but: tuple[type[OSError], ...] = ()) -> Generator[Non
         raise UnavailableError(f"{what}: {error}") from error
 
 
+@contextlib.contextmanager
+def reading(path: Path, what: str = "file") -> Generator[None]:
+    """Say what is wrong with a file that has to be there.
+
+    Raises:
+        CorruptionError: It is missing.
+        UnavailableError: The file system refuses to read it; its bytes are not known.
+    """
+    with refusals(f"{path} cannot be read"):
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise CorruptionError(path, None, f"the {what} is missing") from error
+
+
 def names_in(files: Files, directory: Path) -> list[str]:
     """Return the names in a directory, sorted; none if it does not exist."""
     try:
@@ -401,18 +416,13 @@ class RealFiles:
         os.link(source, target, src_dir_fd=here, dst_dir_fd=there, follow_symlinks=False)
 
     def clone(self, old: Path, new: Path) -> bool:
-        source = self._opened(old, os.O_RDONLY)
-        try:
-            target = self._opened(new, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
+        with self._descriptor(old, os.O_RDONLY) as source, self._descriptor(new, flags) as target:
             try:
                 fcntl.ioctl(target, _FICLONE, source)
             except OSError:
                 self.unlink(new)
                 return False
-            finally:
-                os.close(target)
-        finally:
-            os.close(source)
         return True
 
     def sync_dir(self, path: Path) -> None:
@@ -422,11 +432,8 @@ class RealFiles:
         self._fsync(path, os.O_RDONLY)
 
     def list(self, path: Path) -> list[str]:
-        fd = self._opened(path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
+        with self._descriptor(path, os.O_RDONLY | os.O_DIRECTORY) as fd:
             return sorted(os.listdir(fd))  # noqa: PTH208 - no `Path` for each of 10,000 records
-        finally:
-            os.close(fd)
 
     def mkdir(self, path: Path) -> None:
         make_directories(self, path)
@@ -494,12 +501,17 @@ class RealFiles:
         name, at = self._of(path)
         return os.open(name, flags | os.O_CLOEXEC, mode, dir_fd=at)
 
-    def _fsync(self, path: Path, flags: int) -> None:
+    @contextlib.contextmanager
+    def _descriptor(self, path: Path, flags: int) -> Generator[int]:
         fd = self._opened(path, flags)
         try:
-            os.fsync(fd)
+            yield fd
         finally:
             os.close(fd)
+
+    def _fsync(self, path: Path, flags: int) -> None:
+        with self._descriptor(path, flags) as fd:
+            os.fsync(fd)
 
     def _status(self, path: Path) -> os.stat_result:
         name, at = self._of(path)

@@ -12,7 +12,8 @@ from __future__ import annotations
 import os
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeAlias
@@ -69,6 +70,22 @@ class Lock(Protocol):
     def release(self) -> None:
         """Release the lock. Further calls do nothing."""
         ...
+
+
+@contextmanager
+def releasing(lock: Lock) -> Generator[None]:
+    """Release a lock at the end, however that comes."""
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def is_taken(lock: Lock | None) -> bool:
+    """Say whether somebody else has what was just asked for; if not, release it at once."""
+    if lock is not None:
+        lock.release()
+    return lock is None
 
 
 class RealLock:

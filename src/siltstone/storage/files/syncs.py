@@ -15,6 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
 
+from siltstone.process.threads import submitted
 from siltstone.storage.files.files import Files
 
 WORKERS = 8
@@ -59,24 +60,14 @@ class Syncs:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(WORKERS, "siltstone-sync")
         names = sorted(folders | {level.parent for level in fresh})
-        syncing.work += [_begun(self._pool, self._files.sync_file, path) for path in files]
-        syncing.work += [_begun(self._pool, self._files.sync_dir, path) for path in names]
+        syncing.work += [submitted(self._pool, self._files.sync_file, path) for path in files]
+        syncing.work += [submitted(self._pool, self._files.sync_dir, path) for path in names]
         syncing.folders |= fresh
 
     def _levels(self, folder: Path) -> Iterator[Path]:
         while folder != self._root:
             yield folder
             folder = folder.parent
-
-
-def _begun(pool: ThreadPoolExecutor, sync: Callable[[Path], None], path: Path) -> Future[None]:
-    try:
-        return pool.submit(sync, path)
-    except RuntimeError:  # the interpreter is ending: it begins no thread's work any more
-        sync(path)
-        done: Future[None] = Future()
-        done.set_result(None)
-        return done
 
 
 class Syncing:

@@ -48,7 +48,7 @@ from siltstone.failpoints import Failpoint, cross
 from siltstone.formats import manifest
 from siltstone.formats.manifest import Record
 from siltstone.storage.files.files import ABSENT, PRIVATE_MODE, Files, make_private, refusals
-from siltstone.storage.files.locks import Lock
+from siltstone.storage.files.locks import Lock, releasing
 from siltstone.storage.files.place import in_place, require_in_place, require_links
 from siltstone.storage.manifest.floor import Floor, floor_in, text_of
 from siltstone.units import require
@@ -377,13 +377,10 @@ class ManifestStore:
         lock = self._lock(record.number, shared=False)
         if lock is None:
             return  # it is gone, or leased
-        try:
+        with releasing(lock), contextlib.suppress(FileNotFoundError):
             following = self._files.exists(self.path(record.number + 1))
             if not following and self._is_ours(record):
-                with contextlib.suppress(FileNotFoundError):
-                    self._files.unlink(self.path(record.number))
-        finally:
-            lock.release()
+                self._files.unlink(self.path(record.number))
 
     def _is_dead(self, record: Record) -> bool:
         """Say whether FLOOR gave up a record of ours while we slept; unlink it if it is not needed.
@@ -395,11 +392,8 @@ class ManifestStore:
             return False
         lock = self._lock(record.number, shared=False)
         if lock is not None:  # else it is gone, or somebody leased it: it was in time
-            try:
-                with contextlib.suppress(FileNotFoundError):
-                    self._files.unlink(self.path(record.number))
-            finally:
-                lock.release()
+            with releasing(lock), contextlib.suppress(FileNotFoundError):
+                self._files.unlink(self.path(record.number))
         return True
 
     def _say_again(self, record: Record) -> Record:
@@ -462,19 +456,14 @@ class ManifestStore:
             lock = self._files.lock(self.folder / "FLOOR.lock", create=True)
             if lock is None:
                 raise BusyError(f"{self.folder / 'FLOOR'} is being raised by another process")
-            try:
+            with releasing(lock):
                 if self.kept() != seen:
                     return False
-                self._put_floor(floor)
-            finally:
-                lock.release()
+                there = self._files.exists(self.path(floor.number))
+                require(there, f"FLOOR {floor.number} has no record")
+                # Also an equal one: a process may have died between its rename and its sync.
+                self._files.replace(self.folder / "FLOOR", text_of(floor))
             return True
-
-    def _put_floor(self, floor: Floor) -> None:
-        # Also an equal one is written: a process may have died between its rename and its sync.
-        there = self._files.exists(self.path(floor.number))
-        require(there, f"FLOOR {floor.number} has no record")
-        self._files.replace(self.folder / "FLOOR", text_of(floor))
 
     def lease(self, number: int, *, below_floor: bool = False) -> Lease | None:
         """Lease a record, which vacuum then spares; None if vacuum deletes or deleted it.

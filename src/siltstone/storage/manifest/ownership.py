@@ -27,7 +27,7 @@ import msgspec
 
 from siltstone.errors import ClosedError, OwnedError, ReplacedError, UnavailableError
 from siltstone.storage.files.files import REMOTE_TYPES, Files, refusals
-from siltstone.storage.files.locks import IsThere, LinkCount, Lock, Look
+from siltstone.storage.files.locks import IsThere, LinkCount, Lock, Look, is_taken
 from siltstone.storage.wal.segments import MARK_NAME, mark_is_held
 from siltstone.units import require
 
@@ -152,21 +152,15 @@ class Ownership:
         with refusals(f"cannot write into LOCK of {self.root}"):
             with contextlib.suppress(FileExistsError):
                 self._files.make_level(self.root / WISH.parent)
-            found = self._files.lock(self.root / WISH, create=True)
-            if found is not None:
-                found.release()
+            is_taken(self._files.lock(self.root / WISH, create=True))  # it is there from now on
         self.announce(epoch=self._epoch)
 
     def is_wished(self) -> bool:
         """Return whether another process waits for the end of this owner (see `Wish`)."""
         try:
-            found = self._files.lock(self.root / WISH)
+            return is_taken(self._files.lock(self.root / WISH))
         except OSError:
             return False
-        if found is None:
-            return True
-        found.release()
-        return False
 
     def will_not_serve(self, why: str = "") -> None:
         """Withdraw the announcement that it will serve, with the next `announce`.

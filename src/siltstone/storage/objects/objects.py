@@ -25,6 +25,8 @@ from itertools import chain, islice, repeat
 from typing import TypeVar
 
 from siltstone.errors import UnavailableError
+from siltstone.process import threads
+from siltstone.process.threads import submitted
 from siltstone.storage.objects.server import (
     BucketServer,
     Exists,
@@ -156,6 +158,15 @@ class Objects:
             return Lost(found)
 
         return self._until(put, "put", key)
+
+    def put_over(self, key: str, data: bytes, etag: str | None) -> Made | None:
+        """Put an object that has the ETag, or without one is absent; None: it is another one.
+
+        Raises:
+            UnavailableError: As `put_new`, or as `put_if`.
+        """
+        done = self.put_new(key, data) if etag is None else self.put_if(key, data, etag)
+        return done if isinstance(done, Made) else None
 
     def put(self, key: str, body: bytes | Streamed) -> str:
         """Put an object that any put of the key has the same bytes of; return its ETag.
@@ -291,16 +302,9 @@ def _whole(found: FoundObject | None, start: int, end: int | None) -> FoundObjec
 def _watched(request: Callable[[], T], check: Callable[[], object]) -> T:
     """Make a request in a thread, and ask meanwhile whether it is still waited for."""
     done = Future[T]()
-
-    def run() -> None:
-        try:
-            done.set_result(request())
-        except BaseException as error:  # noqa: BLE001 - who waits gets it
-            done.set_exception(error)
-
     try:
-        threading.Thread(target=run, name="siltstone-request", daemon=True).start()
-    except RuntimeError:  # the system has no more, or Python ends
+        threads.started(lambda: threads.settle(done, request), "siltstone-request")
+    except UnavailableError:  # the system has no more, or Python ends
         return request()
     while not wait([done], _TICK_S).done:
         check()
@@ -324,16 +328,3 @@ def side_by_side(
                 yield running.pop(future), future.result()
                 for each in islice(left, 1):
                     running[submitted(pool, work, each)] = each
-
-
-def submitted(pool: ThreadPoolExecutor, work: Callable[[R], T], item: R) -> Future[T]:
-    """Have a thread do some work; without one, when Python ends, it is done here and now."""
-    try:
-        return pool.submit(work, item)
-    except RuntimeError:
-        done = Future[T]()
-        try:
-            done.set_result(work(item))
-        except BaseException as error:  # noqa: BLE001 - who asks for the result gets it
-            done.set_exception(error)
-        return done

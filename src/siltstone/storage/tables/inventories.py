@@ -20,7 +20,7 @@ from siltstone.formats import inventory
 from siltstone.formats.inventory import Inventory, InventoryFile
 from siltstone.formats.manifest import Pin
 from siltstone.storage.files.copying import hash_of, require_same
-from siltstone.storage.files.files import Files, refusals
+from siltstone.storage.files.files import Files, reading
 from siltstone.storage.tables.kept_names import place
 
 DIRECTORY = "inventory"
@@ -121,11 +121,8 @@ class Inventories:
                 self._decoded.move_to_end(name)
                 return self._decoded[name]
         path = self._root / name
-        with refusals(f"{path} cannot be read"):
-            try:
-                data = self._files.read(path)
-            except FileNotFoundError as error:
-                raise CorruptionError(path, None, "the inventory is missing") from error
+        with reading(path, "inventory"):
+            data = self._files.read(path)
         value = inventory.decode(data, str(path))
         self._remember(name, value)
         return value
@@ -153,11 +150,8 @@ def read_checked(files: Files, root: Path, expected: InventoryFile) -> bytes:
         CorruptionError, UnavailableError: As `check`.
     """
     path = root / expected.path
-    with refusals(f"{path} cannot be read"):
-        try:
-            data = files.read(place(files, root, expected.path))
-        except FileNotFoundError as error:
-            raise CorruptionError(path, None, "the file is missing") from error
+    with reading(path):
+        data = files.read(place(files, root, expected.path))
     require_same(path, (len(data), xxhash.xxh3_64_hexdigest(data)), expected)
     return data
 
@@ -170,9 +164,6 @@ def check(files: Files, root: Path, expected: InventoryFile) -> None:
         UnavailableError: The file system refuses to read it; its bytes are not known.
     """
     path = root / expected.path
-    with refusals(f"{path} cannot be read"):
-        try:
-            found = hash_of(files, place(files, root, expected.path))
-        except FileNotFoundError as error:
-            raise CorruptionError(path, None, "the file is missing") from error
+    with reading(path):
+        found = hash_of(files, place(files, root, expected.path))
     require_same(path, found, expected)

@@ -31,7 +31,7 @@ from siltstone.errors import CorruptionError, UnavailableError
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.manifest import Record
 from siltstone.storage.files.files import File, Files, discard, names_in, refusals
-from siltstone.storage.files.locks import Lock
+from siltstone.storage.files.locks import Lock, is_taken, releasing
 from siltstone.storage.tables.inventories import check
 
 DIRECTORY = "jobs"
@@ -304,10 +304,7 @@ class Jobs:
         try:
             if self._files.is_dir(path):
                 return None  # none of ours
-            lock = self._files.lock(path, shared=True)
-            is_running = lock is None
-            if lock is not None:
-                lock.release()
+            is_running = is_taken(self._files.lock(path, shared=True))
             data, changed = self._files.read(path), self._files.mtime(path)
         except FileNotFoundError:  # finished since it was listed
             return None
@@ -343,11 +340,9 @@ class Jobs:
         with _refusals(path), contextlib.suppress(FileNotFoundError):
             lock = self._files.lock(path)
             if lock is not None:
-                try:
+                with releasing(lock):
                     self._files.unlink(path)
                     return True
-                finally:
-                    lock.release()
         return False
 
     def written_us(self, files: Iterable[InventoryFile]) -> int | None:

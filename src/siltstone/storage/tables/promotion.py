@@ -41,7 +41,7 @@ from pathlib import Path
 
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.manifest import PRIVATE_DIRECTORY
-from siltstone.storage.files.files import ABSENT, Files, is_temporary
+from siltstone.storage.files.files import ABSENT, Files, is_temporary, names_in
 from siltstone.telemetry.notices import NoticeLog
 from siltstone.units import require
 
@@ -148,12 +148,9 @@ def highest(files: Files, folder: Path, *, shown: bool = False) -> int:
     """
     places = [folder / "_versions"]
     private = folder / PRIVATE_DIRECTORY
-    if not shown and files.is_dir(private):
-        places += [private / name for name in files.list(private)]
-    names = (
-        name for place in places for name in (files.list(place) if files.is_dir(place) else ())
-    )
-    numbers = (version_of(name) or 0 for name in names)
+    if not shown:
+        places += [private / name for name in names_in(files, private)]
+    numbers = (version_of(name) or 0 for place in places for name in names_in(files, place))
     return max((number for number in numbers if number <= NUMBER_MAX), default=0)
 
 
@@ -178,26 +175,21 @@ def withdraw(files: Files, folder: Path, private: Path) -> Path:
     Raises:
         FileNotFoundError: Another process has deleted the manifest.
     """
-    version = _number_of(private.name)
+    version = version_of(private.name)
+    require(version is not None, f"{private.name!r} is not the name of a manifest")
     hidden = private
     if not is_temporary(private.name):  # else a vacuum was killed here
         hidden = files.temporary(private)
         files.rename(private, hidden)
-    public = folder / "_versions" / public_name(version)
+    public = folder / "_versions" / public_name(version or 0)
     aside = folder / PRIVATE_DIRECTORY / EXTERNAL_DIRECTORY
-    names = files.list(aside) if files.is_dir(aside) else ()
+    names = names_in(files, aside)
     others = [aside / name for name in names if version_of(name) == version]  # see `_take_away`
     for path in (*others, public):
         with contextlib.suppress(FileNotFoundError):
             if files.identity(path) == files.identity(hidden):
                 files.unlink(path)
     return hidden
-
-
-def _number_of(name: str) -> int:
-    version = version_of(name)
-    require(version is not None, f"{name!r} is not the name of a manifest")
-    return version or 0
 
 
 def may_be_built_on(files: Files, folder: Path, staged: Path) -> bool:
@@ -288,8 +280,8 @@ def is_ours(files: Files, folder: Path, public: Path) -> bool:
 
 def _numbered(files: Files, public: Path) -> list[tuple[int, str]]:
     """Return the version and the name of each manifest in a directory."""
-    names = files.list(public) if files.is_dir(public) else ()
-    return [(version, name) for name in names if (version := _version(name)) is not None]
+    found = ((_version(name), name) for name in names_in(files, public))
+    return [(version, name) for version, name in found if version is not None]
 
 
 def identities(files: Files, folder: Path, public: Sequence[Path]) -> frozenset[tuple[int, int]]:
@@ -303,7 +295,7 @@ def identities(files: Files, folder: Path, public: Sequence[Path]) -> frozenset[
         return frozenset()
     private, found = folder / PRIVATE_DIRECTORY, set[tuple[int, int]]()
     called: dict[str, list[Path]] = {}
-    for name in files.list(private) if files.is_dir(private) else ():
+    for name in names_in(files, private):
         if name == EXTERNAL_DIRECTORY:
             continue
         for each, identity in _identified(files, private / name).items():

@@ -34,6 +34,7 @@ from siltstone.formats.log.frame import (
     encode_frame,
 )
 from siltstone.storage.files.files import Files, refusals
+from siltstone.storage.files.locks import is_taken
 from siltstone.units import Epoch, SegmentNumber
 
 MARK_NAME = "MARK"
@@ -119,13 +120,9 @@ def mark_is_held(files: Files, directory: Path) -> bool:
     looked at so, because an owner that starts would find it taken.
     """
     try:
-        lock = files.lock(directory / MARK_NAME, shared=True)
+        return is_taken(files.lock(directory / MARK_NAME, shared=True))
     except FileNotFoundError:
         return False
-    if lock is None:
-        return True
-    lock.release()
-    return False
 
 
 def walk(data: bytes, source: SegmentSource, start: Position) -> Iterator[Frame]:

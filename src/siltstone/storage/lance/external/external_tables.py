@@ -26,7 +26,7 @@ import pyarrow as pa
 from siltstone.errors import CorruptionError, RequestError, SiltstoneError
 from siltstone.failpoints import Failpoint, cross
 from siltstone.formats.manifest import PRIVATE_DIRECTORY, Pin
-from siltstone.storage.files.files import Files
+from siltstone.storage.files.files import Files, names_in
 from siltstone.storage.lance.external import external_change, version_import
 from siltstone.storage.lance.files import manifest as lance_manifest
 from siltstone.storage.lance.files.dataset_files import TRANSACTIONS, DatasetFiles
@@ -212,7 +212,7 @@ def manifests(files: Files, root: Path, folder: str) -> list[tuple[int, str]]:
     where = root / folder
     found: dict[tuple[int, int], tuple[int, str]] = {}
     for inside in ("_versions", ASIDE):
-        names = files.list(where / inside) if files.is_dir(where / inside) else ()
+        names = names_in(files, where / inside)
         final = [name for name in names if name.endswith(promotion.SUFFIX)]
         versions = {name: promotion.version_of(name) for name in final}
         public = [where / inside / name for name in final]

@@ -11,6 +11,7 @@ index that is not known here: a needed file that is not named is deleted.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
@@ -133,14 +134,7 @@ class FragmentPaths:
 
     def _shared(self, body: bytes) -> int:
         """Return with how many fields of the last manifest this one begins."""
-        low, high = 0, len(self._ends) - 1
-        while low < high:
-            middle = (low + high + 1) // 2
-            if self._body.startswith(body[: self._ends[middle]]):
-                low = middle
-            else:
-                high = middle - 1
-        return low
+        return bisect_left(self._ends, True, key=lambda e: not self._body.startswith(body[:e])) - 1
 
     def _paths_of(self, fragment: bytes) -> Iterator[str]:
         inner = [(number, value) for number, value, _ in fields(fragment)]

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from siltstone.errors import CorruptionError, RequestError
 from siltstone.formats.bits import Bits
+from siltstone.formats.conversion.arrow_stream import gathered
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.types import blobs
 from siltstone.process import deadline
@@ -349,7 +350,7 @@ class LancePinned:
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a scan of parts, and look at the deadline between any two pieces."""
         left = options["limit"]
-        for piece in self._pieces(wanted):
+        for piece in gathered(wanted, self._bytes_of, PIECE_BYTES):
             deadline.check()
             fragments = [self.fragments[index] for index in piece]
             for batch in self._stream(options | {"fragments": fragments, "limit": left}):
@@ -358,17 +359,8 @@ class LancePinned:
             if left == 0:
                 return
 
-    def _pieces(self, wanted: Iterable[int]) -> Iterator[list[int]]:
-        piece: list[int] = []
-        nbytes = 0
-        for index in wanted:
-            piece.append(index)
-            nbytes += sum(self.files[path].size for path in self.parts[index].paths)
-            if nbytes >= PIECE_BYTES:
-                yield piece
-                piece, nbytes = [], 0
-        if piece:
-            yield piece
+    def _bytes_of(self, index: int) -> int:
+        return sum(self.files[path].size for path in self.parts[index].paths)
 
     def _stream(self, options: dict[str, Any]) -> Iterator[pa.RecordBatch]:
         """Yield the batches of a scan; smaller ones if Arrow cannot count the bytes of one.

@@ -79,8 +79,8 @@ class LanceReader:
             return [InventoryFile(pin.path, pin.size, pin.xxh3)]
         table = self._as_shown(pin)
         notes = self._data.notes(pin.inventory)
-        notes += self._physical(pin)
-        notes += self._inventories.live(pin.inventory, [run.path for run in pin.runs]).values()
+        ours = [*([pin.physical_path] if pin.hidden else []), *(run.path for run in pin.runs)]
+        notes += self._inventories.live(pin.inventory, ours).values()
         manifest = InventoryFile(pin.path, pin.size, pin.xxh3)
         inventories = self._inventories.own_files(pin.inventory)
         indexes = self._inventories.live(
@@ -187,11 +187,6 @@ class LanceReader:
     def _without_deletions(self, pin: Pin) -> tuple[bytes, dict[int, DeletionFile]]:
         with self._data.reading(pin.folder):
             return without_deletions(self._files.read(self._root / pin.path))
-
-    def _physical(self, pin: Pin) -> list[InventoryFile]:
-        if not pin.hidden:
-            return []
-        return [*self._inventories.live(pin.inventory, [pin.physical_path]).values()]
 
     def _kept(self, table: LancePinned) -> LancePinned:
         with self._lock:

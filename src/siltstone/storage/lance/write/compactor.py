@@ -98,8 +98,8 @@ class LanceCompactor:
             return []
         schema = table.dataset.lance_schema
         return [
-            span
-            for part, span in zip(table.parts, table.spans, strict=True)
+            part.span
+            for part in table.parts
             if staging.is_bare(table.fragment_of(part).metadata, schema, drop)
         ]
 

@@ -387,12 +387,7 @@ class LanceRewriter:
         that were planned on another pin would bring deleted rows back.
         """
         table = self._reader.fresh(pin)
-        dropped = _ascending(np.asarray(drop, dtype=np.int64))
-        require(
-            not len(dropped) or 0 <= dropped[0] <= dropped[-1] < pin.rows,
-            f"positions to drop are outside the {pin.rows} rows of {pin.path}",
-        )
-        found = staging.peeked(batches)
+        dropped, found = _within(table, drop), staging.peeked(batches)
         touched = [i for i, part in enumerate(table.parts) if _counts(dropped, part)]
         if found is None and not touched:
             return pin
@@ -440,13 +435,19 @@ def _ascending(positions: np.ndarray) -> np.ndarray:
     return ordered[np.append(True, ordered[1:] != ordered[:-1])] if len(ordered) else ordered
 
 
-def _dropped_of(table: LancePinned, drop: np.ndarray) -> np.ndarray:
-    """Return the positions of all rows that are hidden after a fold, once and in order."""
+def _within(table: LancePinned, drop: np.ndarray) -> np.ndarray:
+    """Return positions of rows, once and in order."""
     dropped = _ascending(np.asarray(drop, dtype=np.int64))
     require(
         not len(dropped) or 0 <= dropped[0] <= dropped[-1] < table.rows,
         f"positions to drop are outside the {table.rows} rows of {table.pin.path}",
     )
+    return dropped
+
+
+def _dropped_of(table: LancePinned, drop: np.ndarray) -> np.ndarray:
+    """Return the positions of all rows that are hidden after a fold, once and in order."""
+    dropped = _within(table, drop)
     require(
         len(dropped) >= table.pin.hidden and bool(_are_in(table, dropped)),
         f"a fold of {table.pin.path} would show hidden rows again",

@@ -28,7 +28,8 @@ from siltstone.formats.log.log_object import (
     LogObject,
     LogPlace,
 )
-from siltstone.storage.objects.objects import Objects, Taken, submitted
+from siltstone.process.threads import submitted
+from siltstone.storage.objects.objects import Objects, Taken
 
 AHEAD_MAX = 16
 """So many objects are asked for at once, where one comes after the other."""

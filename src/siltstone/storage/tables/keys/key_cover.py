@@ -54,7 +54,7 @@ from siltstone.storage.files.files import Files, discard, refusals
 from siltstone.storage.tables.inventories import Inventories
 from siltstone.storage.tables.keys.key_places import AnyRun, Covering, PinnedKeys, Serving
 from siltstone.storage.tables.keys.key_runs import OpenRun, write_run
-from siltstone.storage.tables.keys.ordered_runs import OpenOrdered, write_ordered
+from siltstone.storage.tables.keys.ordered_runs import OpenOrdered, bytes_of, write_ordered
 from siltstone.storage.tables.keys.run_file import PageCache, directory_of
 from siltstone.storage.tables.keys.staged_keys import (
     KeySorter,
@@ -348,9 +348,9 @@ class _Cover(msgspec.Struct, frozen=True):
         away: list[Iterator[OrderedEntries]] = []
         size = 0
         with self.keys.spilled(self.table.pin.folder) as spill:
-            for some in gathered(self._entries(parts), _weight, PIECE_BYTES):
+            for some in gathered(self._entries(parts), bytes_of, PIECE_BYTES):
                 held.append(sorted_keys(*joined(some)))
-                size += _weight(held[-1])
+                size += bytes_of(held[-1])
                 if size >= SORTED_BYTES_MAX:
                     away.append(spill(merged_pieces(held)).entries())
                     held, size = [], 0
@@ -386,10 +386,6 @@ def sorted_keys(keys: ByteKeys, places: np.ndarray) -> OrderedEntries:
     """Return entries in the order of their keys."""
     order = keys.argsort()
     return keys[order], places[order]
-
-
-def _weight(entries: OrderedEntries) -> int:
-    return entries[0].nbytes + entries[1].nbytes
 
 
 def _in_slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

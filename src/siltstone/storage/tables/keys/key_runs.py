@@ -15,13 +15,11 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
-from siltstone.errors import CorruptionError
 from siltstone.formats import key_run
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.key_run import (
     PAGE_BYTES,
     PAGE_ROWS,
-    TRAILER_BYTES,
     Entries,
     Foot,
     Page,
@@ -48,18 +46,7 @@ class OpenRun:
         """
         self.run, self._file = run, RunFile(files, root / run.path, cache)
         self._path, self._read, self._cache = self._file.path, self._file.read, cache
-        self.foot = self._read_foot()
-
-    def _read_foot(self) -> Foot:
-        path, size = str(self._path), self.run.size
-        at = size - TRAILER_BYTES
-        length = key_run.foot_bytes(self._read(TRAILER_BYTES, at), path, size, self.run.xxh3)
-        body = self._read(length, at - length)
-        foot = key_run.decode_foot(body, path, size, self.run.xxh3)
-        if foot.entries != self.run.entries:
-            reason = f"it has {foot.entries} entries, the pin says {self.run.entries}"
-            raise CorruptionError(path, at - length, reason)
-        return foot
+        self.foot = self._file.foot(run, key_run.foot_bytes, key_run.decode_foot)
 
     def find(self, code: int) -> list[int]:
         """Return the places of a code."""

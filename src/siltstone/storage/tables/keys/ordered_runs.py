@@ -12,15 +12,13 @@ from pathlib import Path
 
 import xxhash
 
-from siltstone.errors import CorruptionError
+from siltstone.formats.conversion.arrow_stream import gathered
 from siltstone.formats.inventory import InventoryFile
 from siltstone.formats.key_run import PAGE_BYTES, joined
 from siltstone.formats.manifest import KeyRun
 from siltstone.formats.order import ordered_run
 from siltstone.formats.order.ordered_run import (
-    TRAILER_BYTES,
     OrderedEntries,
-    OrderedFoot,
     OrderedPage,
     decode_page,
 )
@@ -42,18 +40,7 @@ class OpenOrdered:
         """
         self.run, self._cache = run, cache
         self._file = RunFile(files, root / run.path, cache)
-        self.foot = self._read_foot()
-
-    def _read_foot(self) -> OrderedFoot:
-        path, size, read = str(self._file.path), self.run.size, self._file.read
-        at = size - TRAILER_BYTES
-        length = ordered_run.foot_bytes(read(TRAILER_BYTES, at), path, size, self.run.xxh3)
-        body = read(length, at - length)
-        foot = ordered_run.decode_foot(body, path, size, self.run.xxh3)
-        if foot.entries != self.run.entries:
-            reason = f"it has {foot.entries} entries, the pin says {self.run.entries}"
-            raise CorruptionError(path, at - length, reason)
-        return foot
+        self.foot = self._file.foot(run, ordered_run.foot_bytes, ordered_run.decode_foot)
 
     def entries(self) -> Iterator[OrderedEntries]:
         """Yield all entries in order, in blocks."""
@@ -125,7 +112,9 @@ def write_ordered(
     ends, separators, size, entries = list[int](), list[bytes](), 0, 0
     last: bytes | None = None
     with new_run_file(files, root / path) as file:
-        for keys, places in _large(blocks):
+        # Blocks of many pages: the last page of each is seldom full.
+        large = gathered(filter(bytes_of, blocks), bytes_of, _BLOCK_BYTES)
+        for keys, places in map(joined, large):
             done = ordered_run.encode_pages(keys, places, salt=salt, first=len(ends))
             file.pwrite(done.data, size)
             whole.update(done.data)
@@ -143,15 +132,6 @@ def write_ordered(
     return run, InventoryFile(path, size, whole.hexdigest())
 
 
-def _large(blocks: Iterable[OrderedEntries]) -> Iterator[OrderedEntries]:
-    """Yield entries in blocks of many pages: the last page of each is seldom full."""
-    held: list[OrderedEntries] = []
-    size = 0
-    for block in blocks:
-        held.append(block)
-        size += block[0].nbytes + block[1].nbytes
-        if size >= _BLOCK_BYTES:
-            yield joined(held)
-            held, size = [], 0
-    if size:
-        yield joined(held)
+def bytes_of(entries: OrderedEntries) -> int:
+    """Return how much memory entries take."""
+    return entries[0].nbytes + entries[1].nbytes

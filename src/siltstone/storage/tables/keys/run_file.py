@@ -14,16 +14,18 @@ import sys
 from collections.abc import Callable, Generator
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from siltstone.errors import CorruptionError, SiltstoneError, UnavailableError
-from siltstone.formats.key_run import PAGE_BYTES
-from siltstone.formats.manifest import PRIVATE_DIRECTORY
-from siltstone.storage.files.files import File, Files, discard
+from siltstone.formats.key_run import PAGE_BYTES, TRAILER_BYTES, Foot
+from siltstone.formats.manifest import PRIVATE_DIRECTORY, KeyRun
+from siltstone.formats.order.ordered_run import OrderedFoot
+from siltstone.storage.files.files import File, Files, discard, reading
 
 KEYS = "_keys"  # no transaction is called so: their names begin with a letter or a digit
 _HANDLES_MAX = 64
 _CACHED_PAGE_BYTES = PAGE_BYTES + 512
+F = TypeVar("F", Foot, OrderedFoot)
 _numbers = count()
 
 
@@ -121,13 +123,29 @@ class RunFile:
             raise CorruptionError(self.path, offset, f"it ends after {offset + len(data)} bytes")
         return data
 
+    def foot(
+        self,
+        run: KeyRun,
+        length_of: Callable[[bytes, str, int, str], int],
+        decode: Callable[[bytes, str, int, str], F],
+    ) -> F:
+        """Return the end of the file of a run, read by the functions of its form.
+
+        Raises:
+            CorruptionError: It is not what was written, or of another number of entries.
+            UnavailableError: As `read`.
+        """
+        path, at = str(self.path), run.size - TRAILER_BYTES
+        length = length_of(self.read(TRAILER_BYTES, at), path, run.size, run.xxh3)
+        foot = decode(self.read(length, at - length), path, run.size, run.xxh3)
+        if foot.entries != run.entries:
+            reason = f"it has {foot.entries} entries, the pin says {run.entries}"
+            raise CorruptionError(path, at - length, reason)
+        return foot
+
     def _opened(self) -> File:
-        try:
+        with reading(self.path):
             return self._files.open(self.path, write=False)
-        except FileNotFoundError as error:
-            raise CorruptionError(self.path, None, "the file is missing") from error
-        except OSError as error:
-            raise UnavailableError(f"{self.path} cannot be read: {error}") from error
 
 
 @contextlib.contextmanager
