@@ -114,3 +114,8 @@ def in_key_order(keys: set[Key], codec: KeyCodec) -> list[Key]:
     given = list(keys)
     order = codec.ordered_of(codec.batch(given)).argsort() if given else np.array([], np.int64)
     return [given[at] for at in order.tolist()]
+
+
+def whole(column: pa.ChunkedArray) -> pa.Array:
+    """Return a column as one array; a single chunk is not copied."""
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
