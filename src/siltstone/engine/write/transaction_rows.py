@@ -195,9 +195,7 @@ class TransactionRows:
         reader = self._core.readers.open(view, table, seq, defined_at=self.defined_at(table))
         if not isinstance(reader, KeyedReader):
             return reader
-        if (
-            reader.levels.images is not None
-        ):  # it reads the view's own levels, which have all later seqs
+        if reader.levels.images is not None:  # of the view's own levels, which have all later seqs
             view.memo["rows", table.id] = table, reader
         return reader.remembering(own, seq)
 
