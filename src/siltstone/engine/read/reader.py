@@ -36,9 +36,8 @@ from siltstone.engine.read.fallback_rows import FallbackRows
 from siltstone.engine.read.index_use import prefilter_of
 from siltstone.engine.read.past import PastRecords
 from siltstone.engine.read.past_record import PastTable
-from siltstone.engine.read.read_levels import ReadLevels
+from siltstone.engine.read.read_levels import ReadLevels, TextSearch
 from siltstone.engine.read.read_union import KeyedReader
-from siltstone.engine.read.text_search import TextSearch
 from siltstone.engine.read.view import Levels, View
 from siltstone.errors import CorruptionError, SiltstoneError, SnapshotExpiredError
 from siltstone.formats.log.group import UPSERT
