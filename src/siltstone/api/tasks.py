@@ -2,7 +2,6 @@
 
 from siltstone.engine.write.stage_task import ATTACHED, Staged, StageTask
 from siltstone.query.changes.change_task import ChangeTask
-from siltstone.query.scan.scan_plan import batch_bytes_of
 from siltstone.query.scan.scan_task import ScanTask
 
-__all__ = ["ATTACHED", "ChangeTask", "ScanTask", "StageTask", "Staged", "batch_bytes_of"]
+__all__ = ["ATTACHED", "ChangeTask", "ScanTask", "StageTask", "Staged"]

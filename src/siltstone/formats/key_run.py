@@ -226,10 +226,11 @@ def sorted_entries(codes: np.ndarray, places: np.ndarray) -> Entries:
 
 def merged_pieces(pieces: Sequence[Block[Ranks]]) -> Iterator[Block[Ranks]]:
     """Yield the entries of sorted pieces, sorted."""
-    return merged([*map(_in_blocks, pieces)]) if len(pieces) > 1 else iter(pieces)
+    return merged([*map(blocks_of, pieces)]) if len(pieces) > 1 else iter(pieces)
 
 
-def _in_blocks(piece: Block[Ranks]) -> Iterator[Block[Ranks]]:
+def blocks_of(piece: Block[Ranks]) -> Iterator[Block[Ranks]]:
+    """Yield some sorted entries in the blocks that `merged` takes."""
     ranks, places = piece
     for at in range(0, len(ranks), _BLOCK_ROWS):
         yield ranks[at : at + _BLOCK_ROWS], places[at : at + _BLOCK_ROWS]

@@ -20,14 +20,7 @@ from siltstone.errors import (
 )
 from siltstone.formats.keys import KeyCodec
 from siltstone.formats.log import group
-from siltstone.formats.manifest import (
-    Catalog,
-    Column,
-    Metadata,
-    Schema,
-    Shaped,
-    TableDefinition,
-)
+from siltstone.formats.manifest import Catalog, Column, Schema, Shaped, TableDefinition
 from siltstone.formats.schema import (
     COLUMNS_MAX,
     check_column_name,
@@ -76,7 +69,7 @@ def create(
 
 
 def create_staged(catalog: Catalog, table_id: int, name: str, schema: Schema) -> group.Create:
-    """Return the entry that creates a table with the schema for which its rows were staged."""
+    """Return the entry that creates a table with a schema that is made already."""
     _free(catalog, name)
     return group.Create(table_id, name, schema)
 
@@ -122,16 +115,6 @@ def _refuse_other_default(has: Column, wanted: Column, exists: str) -> None:
         raise SchemaMismatchError(f"{exists}, its {has.name!r} has {found}, not {wanted.default!r}")
 
 
-def declare(catalog: Catalog, table_id: int, name: str) -> group.Create:
-    """Return the entry that creates a plain table without columns; its first version adds them.
-
-    Raises:
-        TableExistsError, RequestError: The name is taken or not allowed.
-    """
-    _free(catalog, name)
-    return group.Create(table_id, name, Schema(id=1, columns=()))
-
-
 def reshaped(table: TableDefinition, arrow: pa.Schema) -> group.Alter | None:
     """Return the entry that gives a plain table the columns of `arrow`; None: it has them.
 
@@ -166,14 +149,6 @@ def is_renamed(catalog: Catalog, name: str, new_name: str) -> bool:
     check_table_name(new_name)
     known = catalogs.names(catalog)
     return name not in known or new_name in known
-
-
-def giving_up(catalog: Catalog, name: str) -> group.Drop | None:
-    """Return the entry that frees a name; None: the name is free."""
-    check_table_name(name)
-    if name not in catalogs.names(catalog):
-        return None
-    return group.Drop(catalogs.find(catalog, name).id)
 
 
 def _free(catalog: Catalog, name: str) -> None:
@@ -255,8 +230,12 @@ def widened(table: TableDefinition, fields: Iterable[pa.Field]) -> Schema:
 def _altered(
     table: TableDefinition, columns: Iterable[Column], next_column: int | None = None
 ) -> group.Alter:
-    old = catalogs.schema_of(table)
-    changed = msgspec.structs.replace(old, id=old.id + 1, columns=tuple(columns))
+    schema = msgspec.structs.replace(catalogs.schema_of(table), columns=tuple(columns))
+    return _shaped(table, schema, next_column)
+
+
+def _shaped(table: TableDefinition, schema: Schema, next_column: int | None = None) -> group.Alter:
+    changed = msgspec.structs.replace(schema, id=schema.id + 1)
     metadatas.check_size(changed)
     return group.Alter(table.id, changed, next_column or table.next_column)
 
@@ -396,7 +375,8 @@ def note(table: TableDefinition, given: Mapping[str, str]) -> group.Alter | None
     """
     old = catalogs.schema_of(table)
     metadata = metadatas.noted(old.metadata, given, replaces=True)
-    return None if metadata == old.metadata else _noted(table, old.columns, metadata)
+    changed = msgspec.structs.replace(old, metadata=metadata)
+    return None if changed == old else _shaped(table, changed)
 
 
 def note_column(
@@ -414,15 +394,7 @@ def note_column(
     if metadata == column.metadata:
         return None
     changed = msgspec.structs.replace(column, metadata=metadata)
-    columns = tuple(changed if c.id == column.id else c for c in schema.columns)
-    return _noted(table, columns, schema.metadata)
-
-
-def _noted(table: TableDefinition, columns: tuple[Column, ...], metadata: Metadata) -> group.Alter:
-    old = catalogs.schema_of(table)
-    changed = msgspec.structs.replace(old, id=old.id + 1, columns=columns, metadata=metadata)
-    metadatas.check_size(changed)
-    return group.Alter(table.id, changed, table.next_column)
+    return _altered(table, (changed if c.id == column.id else c for c in schema.columns))
 
 
 def token_of(token: object) -> group.Token:

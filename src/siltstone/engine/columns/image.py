@@ -25,7 +25,8 @@ import numpy as np
 import pyarrow as pa
 
 from siltstone.engine.levels.chunk import Chunk, Run, batch_of, codes_of, merge_runs, run_of, tier
-from siltstone.formats.keys import Codes, KeyCodec, KeyColumns, newest_rows
+from siltstone.engine.levels.load_keys import no_keys
+from siltstone.formats.keys import Codes, KeyCodec, newest_rows
 from siltstone.formats.log.group import UPSERT
 from siltstone.formats.types.widening import in_type
 from siltstone.units import require
@@ -82,7 +83,11 @@ class Cells(msgspec.Struct, frozen=True, eq=False):
 
     def array(self, kind: pa.DataType) -> pa.Array:
         """Return the cells as Arrow; without a copy, but for bools."""
-        values = np.packbits(self.values, bitorder="little") if _is_bool(kind) else self.values
+        values = (
+            np.packbits(self.values, bitorder="little")
+            if pa.types.is_boolean(kind)
+            else self.values
+        )
         valid = None if self.valid is None else np.packbits(self.valid, bitorder="little")
         buffers = [None if valid is None else _buffer(valid), _buffer(values)]
         return pa.Array.from_buffers(kind, len(self.values), buffers)
@@ -96,7 +101,7 @@ def cells_of(array: pa.Array) -> Cells:
     """Return an array of a narrow type as cells; they share its memory."""
     kind, count = array.type, len(array)
     valid = array.is_valid().to_numpy(zero_copy_only=False) if array.null_count else None
-    if _is_bool(kind):
+    if pa.types.is_boolean(kind):
         array = array.cast(pa.uint8())
     data = array.buffers()[1]
     if data is None or not count:
@@ -116,11 +121,8 @@ class Block(msgspec.Struct, frozen=True, eq=False):
     @property
     def nbytes(self) -> int:
         """Bytes in memory."""
-        return sum(cells.nbytes for cells in self.columns) + self._live_bytes
-
-    @property
-    def _live_bytes(self) -> int:
-        return 0 if self.live is None else self.live.nbytes
+        lives = 0 if self.live is None else self.live.nbytes
+        return sum(cells.nbytes for cells in self.columns) + lives
 
     @property
     def rows(self) -> int:
@@ -179,7 +181,7 @@ class Image(msgspec.Struct, frozen=True, eq=False):
         if not added:
             return Image(seq, self.kinds, self.runs, self.blocks)
         codes, ops = codes_of(added), np.concatenate([chunk.ops for chunk in added])
-        newest = newest_rows(codec, codes, _no_keys)
+        newest = newest_rows(codec, codes, no_keys)
         is_upsert = ops[newest] == UPSERT
         slots, run = self._slots_for(codes[newest], is_upsert)
         upserts = newest[is_upsert]
@@ -343,16 +345,8 @@ def _none(kind: pa.DataType) -> Cells:
 
 
 def _dtype(kind: pa.DataType) -> np.dtype:
-    size = 1 if _is_bool(kind) else kind.bit_width // 8
+    size = 1 if pa.types.is_boolean(kind) else kind.bit_width // 8
     return np.dtype(f"u{size}" if size in {1, 2, 4, 8} else f"V{size}")
-
-
-def _is_bool(kind: pa.DataType) -> bool:
-    return pa.types.is_boolean(kind)
-
-
-def _no_keys(at: np.ndarray) -> KeyColumns:
-    raise RuntimeError(f"exact codes need no keys; asked for {len(at)}")
 
 
 def bytes_of(images: Iterable[Image]) -> int:

@@ -23,9 +23,8 @@ import numpy as np
 import pyarrow as pa
 
 from siltstone.engine.catalog.table_schema import TableSchema
-from siltstone.engine.levels.load_keys import Part
 from siltstone.engine.levels.origin import Origin, RowBlock
-from siltstone.engine.levels.sources import Source
+from siltstone.engine.levels.overlay import Lives
 from siltstone.units import require
 
 _JOINED_ROWS_MAX = 65_536
@@ -88,20 +87,7 @@ class FreshVectors:
 
     def blocks(
         self,
-        source: Source,
-        parts: Sequence[Part],
-        index: int,
-        table_schema: TableSchema,
-        column: str,
-    ) -> Iterator[VectorBlock]:
-        """Yield a column of vectors of one part of a level; see `kept`."""
-        number = table_schema.ids[column]
-        return self.kept(source, parts, index, table_schema, column, number, block_of)
-
-    def kept(
-        self,
-        source: Source,
-        parts: Sequence[Part],
+        level: Lives,
         index: int,
         table_schema: TableSchema,
         column: str,
@@ -113,15 +99,14 @@ class FreshVectors:
         What has no room is read anew by each search.
 
         Args:
-            source: The level.
-            parts: Its parts.
-            index: Which of them.
+            level: The level.
+            index: Which of its parts.
             table_schema: The columns as the reader shows them.
             column: The name of one.
             name: What the blocks are kept by.
             make: Makes a block of some values, the first of which has that ordinal.
         """
-        part, origin = parts[index], parts[index].origin
+        part, origin = level.parts[index], level.parts[index].origin
         known = cast("tuple[OneBlock, ...]", origin.blocks.get(name, ()))
         end = known[-1].end if known else 0
         for block in known:
@@ -131,7 +116,7 @@ class FreshVectors:
             return
         more: list[OneBlock] = []
         left = self._bytes_left()
-        for array in _read(source, parts, index, end, table_schema, column):
+        for array in _read(level, index, end, table_schema, column):
             block = make(array, end)
             end, left = block.end, left - 2 * block.nbytes  # joined, there are two for a moment
             yield block
@@ -144,18 +129,14 @@ class FreshVectors:
 
 
 def _read(
-    source: Source,
-    parts: Sequence[Part],
-    index: int,
-    start: int,
-    table_schema: TableSchema,
-    column: str,
+    level: Lives, index: int, start: int, table_schema: TableSchema, column: str
 ) -> Iterator[pa.Array]:
     """Yield a column of the rows of a part from ordinal `start` on, deletes included."""
+    parts = level.parts
     wanted = np.zeros(sum(part.rows for part in parts), bool)
     before = sum(part.rows for part in parts[:index])
     wanted[before + start : before + parts[index].rows] = True
-    for batch in source.rows_kept(parts, pa.array(wanted), table_schema, [column]):
+    for batch in level.source.rows_kept(parts, pa.array(wanted), table_schema, [column]):
         yield batch.column(0)
 
 

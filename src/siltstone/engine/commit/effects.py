@@ -37,9 +37,7 @@ def entries_of(write_set: WriteSet, blobs: list[pa.Buffer]) -> list[group.Entry]
     """Return what the frame has of a write set; its batches are added to `blobs`."""
     entries: list[group.Entry] = list(write_set.changes)
     for part in write_set.parts:
-        if isinstance(part, RowPart):
-            entries.append(part.entry)
-        elif isinstance(part, BatchPart):
+        if isinstance(part, BatchPart):
             entries.append(group.Batch(part.incarnation, part.table_schema.id, part.op, len(blobs)))
             blobs.append(part.blob)
         else:

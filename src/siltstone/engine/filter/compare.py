@@ -59,7 +59,7 @@ def _atom(
     value: Value,
     rest: str | None,
     values: Sequence[pa.Scalar[Any]] | None = None,
-    bounds: pushed.ValueBounds | None = None,
+    bounds: pushed.KeySpan | None = None,
 ) -> pushed.Push | None:
     """Return the push of a column and what follows it; None if there is nothing to say.
 
@@ -117,9 +117,7 @@ def _with_literal(sign: Operator, value: Value, literal: Literal) -> Value:
     return boolean(KERNELS[sign](left, typed.constant(scalar)), push)
 
 
-def _bounds(
-    sign: Operator, scalar: pa.Scalar[Any], column: pa.DataType
-) -> pushed.ValueBounds | None:
+def _bounds(sign: Operator, scalar: pa.Scalar[Any], column: pa.DataType) -> pushed.KeySpan | None:
     """Return between which storage values a column is, of types that keys have."""
     kind: Any = scalar.type
     is_bytes = typed.is_text(kind) or typed.is_bytes(kind)
@@ -132,8 +130,8 @@ def _bounds(
     if not is_bytes and not is_in:  # whole numbers: the next one is in it
         end, is_in = end + (-1 if is_high else 1), True
     if is_high:
-        return pushed.ValueBounds(None, end, has_high=is_in)
-    return pushed.ValueBounds(end, None, has_low=is_in)
+        return pushed.KeySpan(None, end, is_all=True, has_high=is_in)
+    return pushed.KeySpan(end, None, is_all=True, has_low=is_in)
 
 
 def _is_whole(kind: pa.DataType) -> bool:

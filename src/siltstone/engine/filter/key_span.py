@@ -15,28 +15,13 @@ from __future__ import annotations
 import functools
 from typing import Any, cast
 
-import msgspec
 from msgspec.structs import replace
 
-from siltstone.engine.filter.pushed import All, AnyOf, Atom, FalseIfNull, Implied, Negated, Push
+from siltstone.engine.filter import pushed
+from siltstone.engine.filter.pushed import KeySpan, Push
 
 _DEPTH_MAX = 32
 _IS_NULL = " IS NULL"
-
-
-class KeySpan(msgspec.Struct, frozen=True):
-    """Storage values from `low` to `high`, each in it if it is said; None is open.
-
-    It has none if low > high, or if it `is_empty`. `is_all`: the filter keeps all rows in it, if
-    the column has no nulls.
-    """
-
-    low: Any
-    high: Any
-    is_all: bool
-    has_low: bool = True
-    has_high: bool = True
-    is_empty: bool = False
 
 
 ALL_KEYS = KeySpan(None, None, is_all=True)
@@ -44,26 +29,23 @@ ALL_KEYS = KeySpan(None, None, is_all=True)
 
 def span_of(node: Push | None, column: str, depth: int = 0) -> KeySpan | None:
     """Return the span of a key column where `node` is true; None: it says nothing about it."""
-    if depth > _DEPTH_MAX:
+    if node is None or depth > _DEPTH_MAX:
         return None
-    if isinstance(node, Atom):
+    if isinstance(node, pushed.Atom):
         return _of_atom(node) if node.column == column else None
-    if isinstance(node, Implied):
+    if isinstance(node, pushed.Implied):
         found = span_of(node.part, column, depth + 1)
         return None if found is None else replace(found, is_all=False)
-    if isinstance(node, FalseIfNull):
+    if isinstance(node, pushed.FalseIfNull):
         return span_of(node.part, column, depth + 1)
-    if isinstance(node, Negated):
-        return ALL_KEYS if node.part == Atom(column, _IS_NULL) else None
-    return _of_parts(node, column, depth + 1) if isinstance(node, All | AnyOf) else None
+    if isinstance(node, pushed.Negated):
+        return ALL_KEYS if node.part == pushed.Atom(column, _IS_NULL) else None
+    return _of_parts(node, column, depth + 1)
 
 
-def _of_atom(atom: Atom) -> KeySpan | None:
+def _of_atom(atom: pushed.Atom) -> KeySpan | None:
     if atom.bounds is not None:
-        bounds = atom.bounds
-        return KeySpan(
-            bounds.low, bounds.high, is_all=True, has_low=bounds.has_low, has_high=bounds.has_high
-        )
+        return atom.bounds
     if atom.values is None:
         return None
     values = cast("frozenset[Any]", atom.values)
@@ -74,12 +56,12 @@ def _of_atom(atom: Atom) -> KeySpan | None:
     return KeySpan(min(values), max(values), is_all=len(values) == 1)
 
 
-def _of_parts(node: All | AnyOf, column: str, depth: int) -> KeySpan | None:
+def _of_parts(node: pushed.All | pushed.AnyOf, column: str, depth: int) -> KeySpan | None:
     found = [span_of(part, column, depth) for part in node.parts]
     known = [span for span in found if span is not None]
-    if not known or (isinstance(node, AnyOf) and len(known) < len(found)):
+    if not known or (isinstance(node, pushed.AnyOf) and len(known) < len(found)):
         return None
-    if isinstance(node, AnyOf):
+    if isinstance(node, pushed.AnyOf):
         return replace(functools.reduce(_either, known), is_all=False)
     is_all = len(known) == len(found) and all(span.is_all for span in known)
     return replace(functools.reduce(_both, known), is_all=is_all)

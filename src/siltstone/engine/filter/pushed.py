@@ -46,20 +46,26 @@ _PROVEN = (
 _PLAIN_ZONE = re.compile(r"[A-Za-z0-9_/+:-]+")
 
 
-class ValueBounds(msgspec.Struct, frozen=True):
-    """Storage values from `low` to `high`; None is open. Whether the ends are in it."""
+class KeySpan(msgspec.Struct, frozen=True):
+    """Storage values from `low` to `high`, each in it if it is said; None is open.
 
-    low: object
-    high: object
+    It has none if low > high, or if it `is_empty`. `is_all`: the filter keeps all rows in it, if
+    the column has no nulls.
+    """
+
+    low: Any
+    high: Any
+    is_all: bool
     has_low: bool = True
     has_high: bool = True
+    is_empty: bool = False
 
 
 class Atom(msgspec.Struct, frozen=True):
     column: str
     rest: str | None  # what follows the column's name
     values: frozenset[object] | None = None
-    bounds: ValueBounds | None = None
+    bounds: KeySpan | None = None
 
 
 class All(msgspec.Struct, frozen=True):

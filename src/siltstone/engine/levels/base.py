@@ -53,7 +53,7 @@ _ROW_BYTES_FLOOR = 400
 INDEX_ROW_BYTES = 16
 _FILTER_BITS = 22
 _MISSES_MIN = 64
-_MISSES_A_SCAN, _MISSES_A_PAGE = 22, 8
+_MISSES_A_SCAN, _MISSES_A_PAGE = 23, 9
 _TOGETHER_MIN = 4
 _FILED_SHARE = 0.5
 _VARIABLE = (str, bytes)
@@ -88,7 +88,7 @@ class Base:
         """
         self._opened: Callable[[], PinnedTable] = functools.cache(opened)
         self._open_keys: Callable[[], PinnedKeys] = functools.cache(keys)
-        self.table_schema, self.rows, self._hidden = table_schema, rows, hidden
+        self.table_schema, self.rows, self.hidden = table_schema, rows, hidden
         self._index_bytes_max, self._taken = index_bytes_max, taken
         self._lock = threading.Lock()
         self._index: Run | None = None
@@ -127,14 +127,9 @@ class Base:
         return self._open_keys()
 
     @property
-    def has_hidden(self) -> bool:
-        """Whether some of its positions are of hidden rows."""
-        return self._hidden > 0
-
-    @property
     def live(self) -> Bits:
         """The positions of its rows, without the hidden ones."""
-        return self.table.live if self._hidden else all_of(self.rows)
+        return self.table.live if self.hidden else all_of(self.rows)
 
     @property
     def nbytes(self) -> int:
@@ -227,7 +222,7 @@ class Base:
         return found if position is not None and self._is_live(position) else None
 
     def _is_live(self, position: int) -> bool:
-        return not self._hidden or self.table.live.has_one(position)
+        return not self.hidden or self.table.live.has_one(position)
 
     def _find(self, key: Key) -> Cached:
         if not self.rows:
@@ -312,10 +307,10 @@ class Base:
                 if found == key:
                     yield batch.column(POSITION)[offset].as_py()
 
-    def _rows_in_memory(self) -> Resident | None:
+    def _rows_in_memory(self, misses: int = 1) -> Resident | None:
         """Return all rows as Arrow if they are there, or are worth it now and fit."""
         if self._resident is None and self._misses <= _MISSES_MIN:
-            self._misses += 1
+            self._misses += misses
             if self._misses > _MISSES_MIN:
                 with self._lock:
                     self._resident = self._resident or self._load()
@@ -326,11 +321,9 @@ class Base:
         """All rows as Arrow, if they are there."""
         return self._resident
 
-    def hear_scan(self) -> None:
-        """Hear that a statement scans all rows: at the third one they are read into memory."""
-        if self._resident is None and self._misses <= _MISSES_MIN:
-            self._misses = min(self._misses + _MISSES_A_SCAN, _MISSES_MIN)
-            self._rows_in_memory()
+    def hear_scan(self) -> Resident | None:
+        """Return all rows if they are there; at the third scan of a statement they are read."""
+        return self._rows_in_memory(_MISSES_A_SCAN)
 
     def _load(self, known: Mapping[PartId, ResidentPart] = MappingProxyType({})) -> Resident | None:
         """Read all parts that are not `known`; None: they do not fit."""
@@ -349,7 +342,8 @@ class Base:
                 if left < 0:
                     return None
                 batches.append(batch)
-            whole = pa.Table.from_batches(batches, self._fields(batches)).combine_chunks()
+            fields = batches[0].schema if batches else self.table_schema.arrow
+            whole = pa.Table.from_batches(batches, fields).combine_chunks()
             if any(column.num_chunks > 1 for column in whole.columns):
                 return None  # texts of over 2 GiB do not fit into one array
             parts[part] = ResidentPart(whole)
@@ -365,9 +359,6 @@ class Base:
         batches = [*self.table.scan(names, within=few, with_hidden=True)]
         found = sum(batch.nbytes for batch in batches)
         return found * self.rows > 2 * nbytes * (few[1] - few[0])
-
-    def _fields(self, batches: Sequence[pa.RecordBatch]) -> pa.Schema:
-        return batches[0].schema if batches else self.table_schema.arrow
 
     def _uncovered_index(self) -> Run | None:
         """Return the codes of the rows that no run covers and their positions, if they fit."""
@@ -423,9 +414,7 @@ class Base:
 
     def take_read(self, positions: np.ndarray, names: Sequence[str]) -> pa.Table:
         """Return `take` for a read of a page: a number of these make rows stay near."""
-        if self._misses <= _MISSES_MIN:
-            self._misses = min(self._misses + _MISSES_A_PAGE, _MISSES_MIN)
-            self._rows_in_memory()
+        self._rows_in_memory(_MISSES_A_PAGE)
         if self._resident is None and self._filed is not None:
             found = self._filed.take(positions, names, may_make=self._may_make)
             return self.table.take(positions, names) if found is None else found
@@ -476,7 +465,7 @@ class Base:
             index = self._uncovered_index() or self._by_scan(codes)
             more, places = index.find(codes)
             needles, found = np.append(needles, more), np.append(found, places)
-        if self._hidden:
+        if self.hidden:
             kept = self.live.has(found)
             needles, found = needles[kept], found[kept]
         if self.table_schema.codec.exact or not len(found):

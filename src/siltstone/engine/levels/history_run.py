@@ -110,9 +110,8 @@ class HistoryRun:
         runs = table.runs if isinstance(table, Attached) else None
         if not isinstance(table, Attached) or runs is None:
             return None
-        origin = Origin.named(
-            (table.seq, table.pin.path)
-        )  # the same when a record names it, not a frame
+        # The same when a record names it, not a frame.
+        origin = Origin.named((table.seq, table.pin.path))
         return LoadSlice(origin, table.rows, LoadKeys(table, self._table_schema, runs))
 
     @property

@@ -65,7 +65,7 @@ class LoadKeys(msgspec.Struct, frozen=True, eq=False):
         """
         codec = self.table_schema.history_codec
         if codec.exact:
-            yield from ((codes, _no_keys) for codes, _ in self.runs.ordered())
+            yield from ((codes, no_keys) for codes, _ in self.runs.ordered())
             return
         stored = self.table.scan_stored(list(codec.names))
         for batches in gathered(stored, attrgetter("num_rows"), _BLOCK_ROWS):
@@ -137,5 +137,6 @@ def _keys_of(
     return codec.columns(rows.take(pa.array(order[at], pa.int64())))
 
 
-def _no_keys(at: np.ndarray) -> KeyColumns:
+def no_keys(at: np.ndarray) -> KeyColumns:
+    """Stand for the keys of exact codes, which nobody asks for."""
     raise RuntimeError(f"exact codes need no keys; asked for {len(at)}")

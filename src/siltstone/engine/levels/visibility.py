@@ -238,11 +238,9 @@ def keys_of_places(parts: Sequence[Part], places: np.ndarray) -> KeyColumns:
 
 def _merged_runs(runs: tuple[Run, ...], live: Bits) -> tuple[Run, ...]:
     """Merge runs of like size, without the places that no longer live: few runs to ask."""
-    while True:
-        window = tier(runs)
-        if window is None:
-            return runs
+    while (window := tier(runs)) is not None:
         first, last = window
         merged = merge_runs(runs[first:last])
         kept = live.has(merged.ordinals)
         runs = (*runs[:first], Run(merged.codes[kept], merged.ordinals[kept]), *runs[last:])
+    return runs

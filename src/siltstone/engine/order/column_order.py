@@ -37,10 +37,10 @@ from siltstone.engine.order.ordered_rows import (
     paged,
 )
 from siltstone.engine.order.placed_rows import PlacedRows
+from siltstone.engine.order.sorted_rows import key_order
 from siltstone.engine.order.value_windows import ROWS_MAX, ROWS_MIN, ValueWindows, Window
 from siltstone.formats.keys import Key, KeyCodec
 from siltstone.formats.rows import from_storage_values
-from siltstone.formats.types import extensions
 from siltstone.process import deadline
 
 _ROWS_MIN = 64
@@ -131,11 +131,8 @@ class ColumnOrder(msgspec.Struct, frozen=True):
             first, group = end, min(at, len(groups) - 1) + 1
 
     def _by_value_and_key(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        arrays = [extensions.unwrapped(rows.column(name)) for name in self._key.names]
-        direction = "descending" if self.order.descending else "ascending"
-        names = [str(place) for place in range(len(arrays))]
-        keys: Any = [(name, direction) for name in names]
-        return rows.take(pc.sort_indices(pa.table(arrays, names=names), sort_keys=keys))
+        table = pa.Table.from_batches([rows])
+        return rows.take(key_order(table, self._key, descending=self.order.descending))
 
     def _by_key(self, only: Any, page: Page) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one value, or the nulls, by key, as many as end the page."""

@@ -33,10 +33,9 @@ def beginning_of(push: Push | None, codec: KeyCodec) -> BytesBetween:
         if span.is_empty:
             return b"", b""
         is_one = span.has_low and span.has_high and span.low is not None and span.low == span.high
-        if is_one:
-            equal.append(span.low)
-            continue
-        return _between(codec, equal, span)
+        if not is_one:
+            return _between(codec, equal, span)
+        equal.append(span.low)
     return _between(codec, equal, ALL_KEYS)
 
 

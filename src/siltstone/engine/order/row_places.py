@@ -22,11 +22,10 @@ from siltstone.engine.levels.visibility import Visibility
 from siltstone.engine.order.key_beginning import ALL_BYTES, BytesBetween
 from siltstone.engine.order.key_range import KeyRange
 from siltstone.formats.bits import Bits
-from siltstone.formats.key_run import Block, merged
+from siltstone.formats.key_run import Block, blocks_of, merged
 from siltstone.formats.keys import KeyCodec
 from siltstone.storage.tables.keys.key_places import Stretch
 
-_BLOCK_ROWS = 1 << 15
 Places: TypeAlias = Block[Any]
 """Codes (int64) or keys (`ByteKeys`), in order, and the places (int64) of their rows."""
 
@@ -81,7 +80,7 @@ def _sources(
     for run in visibility.runs:
         some = run.between(first, last, descending=descending)
         if len(some[0]):
-            found.append(_above(_in_blocks(some), visibility.live, 0))
+            found.append(_above(blocks_of(some), visibility.live, 0))
     for start, load in visibility.loads:
         stretches = load.runs.stretches(first, last, descending=descending)
         found += [_above(each, visibility.live, start) for each in stretches]
@@ -116,8 +115,3 @@ def _above(stretch: Iterator[Places], live: Bits, start: int) -> Iterator[Places
     for codes, numbers in stretch:
         kept = live.has(numbers + start)
         yield codes[kept], ~(numbers[kept] + start)
-
-
-def _in_blocks(some: Places) -> Iterator[Places]:
-    for at in range(0, len(some[0]), _BLOCK_ROWS):
-        yield some[0][at : at + _BLOCK_ROWS], some[1][at : at + _BLOCK_ROWS]

@@ -88,11 +88,7 @@ class _Lowest:
 
     def _sorted(self) -> pa.Table:
         rows = pa.Table.from_batches(self._held)
-        arrays = [_plain(rows.column(name)) for name in self._codec.names]
-        direction = "descending" if self._keys.descending else "ascending"
-        names = [str(place) for place in range(len(arrays))]
-        keys: list[Any] = [(name, direction) for name in names]
-        return rows.take(pc.sort_indices(pa.table(arrays, names=names), sort_keys=keys))
+        return rows.take(key_order(rows, self._codec, descending=self._keys.descending))
 
     def _cut(self, rows: pa.Table) -> None:
         fit = max(1, _BYTES_MAX * rows.num_rows // max(1, rows.nbytes))
@@ -105,6 +101,14 @@ class _Lowest:
         kept = rows.slice(0, fit)
         self._keys = self._keys.upto(_last_key(kept, self._codec))  # else rows come with a gap
         self._held, self._rows, self._bytes = kept.to_batches(), kept.num_rows, kept.nbytes
+
+
+def key_order(rows: pa.Table, codec: KeyCodec, *, descending: bool) -> pa.Array:
+    """Return the places of some rows in the order of their keys."""
+    arrays = [_plain(rows.column(name)) for name in codec.names]
+    names = [str(place) for place in range(len(arrays))]
+    keys: Any = [(name, "descending" if descending else "ascending") for name in names]
+    return pc.sort_indices(pa.table(arrays, names=names), sort_keys=keys)
 
 
 def _last_key(rows: pa.Table, codec: KeyCodec) -> Key:

@@ -93,9 +93,8 @@ def _kinds(levels: ReadLevels, names: Sequence[str]) -> dict[int, pa.DataType] |
 
 def _has_rows_over_base(levels: ReadLevels) -> bool:
     """Say whether a scan of the levels must leave rows of base out; else Lance is fast."""
-    return (levels.base is not None and levels.base.has_hidden) or any(
-        bool(source.rows) if isinstance(source, Memtable) else True for source in levels.sources
-    )
+    has_hidden = levels.base is not None and levels.base.hidden > 0
+    return has_hidden or any(not isinstance(s, Memtable) or s.rows for s in levels.sources)
 
 
 def _hot(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -12,7 +12,20 @@ from siltstone.engine.columns.row_vectors import FreshVectors
 from siltstone.engine.levels.base import Base
 from siltstone.engine.levels.sources import Source
 from siltstone.engine.levels.visibility import VisibilityCache
-from siltstone.engine.read.text_search import TextSearch
+from siltstone.formats.manifest import Index
+from siltstone.storage.tables.tables import TextAnalyzer
+from siltstone.storage.tables.values import IndexOption
+
+
+class TextSearch(msgspec.Struct, frozen=True):
+    """The declared indexes of texts of one table, and what takes texts apart as an index does."""
+
+    declared: tuple[Index, ...]
+    analyzer: Callable[[Mapping[str, IndexOption | None]], TextAnalyzer]
+
+    def on(self, column: int) -> list[Index]:
+        """Return the indexes of texts on a column, by its id."""
+        return [index for index in self.declared if index.column == column]
 
 
 class ReadLevels(msgspec.Struct, frozen=True, eq=False):

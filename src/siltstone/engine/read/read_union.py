@@ -81,12 +81,8 @@ class KeyedReader:
 
     def __init__(self, levels: ReadLevels, seq: int, own: OwnRows | None = None) -> None:
         self.levels, self.seq, self.own = levels, seq, own
-        self.table_schema, self.sources, self.base = (
-            levels.table_schema,
-            levels.sources,
-            levels.base,
-        )
-        self.texts = levels.texts
+        self.table_schema, self.sources = levels.table_schema, levels.sources
+        self.base, self.texts = levels.base, levels.texts
         self._rows: dict[Key, Row | None] | None = None
         self._overlay: Overlay | None = None
 
@@ -211,7 +207,8 @@ class KeyedReader:
             return
         read = columns_with(wanted, shown)
         image = None
-        if in_any_order and self._may_use_image(read, wanted):
+        # No image has own writes, and an index is faster.
+        if in_any_order and self.own is None and not (wanted and self._by_index(read, wanted)):
             image = image_for(self.levels, self.seq, read, self.scan)
         if image is not None:
             numbers = [self.table_schema.ids[name] for name in read]
@@ -313,10 +310,6 @@ class KeyedReader:
         found = {name for name, there in stored.items() if there in indexed}
         return frozenset({*found, *self.table_schema.codec.names})
 
-    def _may_use_image(self, read: list[str], wanted: Filter | None) -> bool:
-        """Say whether an image may answer a scan: none has own writes, and an index is faster."""
-        return self.own is None and not (wanted and self._by_index(read, wanted))
-
     def _scan_levels(
         self, read: list[str], wanted: Filter | None, limit: int | None, *, from_memory: bool
     ) -> Iterator[pa.RecordBatch]:
@@ -348,8 +341,7 @@ class KeyedReader:
         """Return the visible rows of base out of memory; None: they are not there, or not best."""
         if wanted is not None and self._by_index(read, wanted):
             return None
-        base.hear_scan()
-        resident = base.in_memory
+        resident = base.hear_scan()
         if resident is None:
             return None
         batches = resident.batches([*self._stored(base, read).values()])

@@ -36,9 +36,8 @@ from siltstone.engine.read.fallback_rows import FallbackRows
 from siltstone.engine.read.index_use import prefilter_of
 from siltstone.engine.read.past import PastRecords
 from siltstone.engine.read.past_record import PastTable
-from siltstone.engine.read.read_levels import ReadLevels
+from siltstone.engine.read.read_levels import ReadLevels, TextSearch
 from siltstone.engine.read.read_union import KeyedReader
-from siltstone.engine.read.text_search import TextSearch
 from siltstone.engine.read.view import Levels, View
 from siltstone.errors import CorruptionError, SiltstoneError, SnapshotExpiredError
 from siltstone.formats.log.group import UPSERT
@@ -196,8 +195,7 @@ class Readers:
             reader = view.memo[key] = memo.at(seq)  # of the view's own levels, as that one was
             return reader
         if levels is None and incarnation.seq > seq:  # made by the asking transaction itself
-            declared = self._declared(view, table)
-            read = ReadLevels(table_schema, (), None, vectors=self._vectors, **declared)
+            read = ReadLevels(table_schema, (), None, **self._shared(view, table))
             return KeyedReader(read, seq)
         if levels is None:
             raise SnapshotExpiredError(f"seq {seq}", view.record.oldest_seq, seq)
@@ -214,22 +212,14 @@ class Readers:
                 bytes_left=self._bytes_left,
                 images=levels.images,
                 merged_seq=levels.storage.merged_seq,
-                vectors=self._vectors,
-                **self._declared(view, table),
+                **self._shared(view, table),
             )
         else:
             old, lease = self._serving(view, PastTable(levels.storage, incarnation), seq)
             leases = (view.lease, lease)
             sources = self.history(table, levels.storage, old.merged_seq, seq, leases)
-            base = self.base(table, old)
-            read = ReadLevels(
-                table_schema,
-                sources,
-                base,
-                lease=leases,
-                vectors=self._vectors,
-                **self._declared(view, table),
-            )
+            base, shared = self.base(table, old), self._shared(view, table)
+            read = ReadLevels(table_schema, sources, base, lease=leases, **shared)
         reader = view.memo[key] = KeyedReader(read, seq)
         return reader
 
@@ -281,12 +271,13 @@ class Readers:
             return PlainReader(table_schema, None, 0, texts=texts)
         return PlainReader(table_schema, self.pinned(pin), pin.version, lease, texts)
 
-    def _declared(self, view: View, table: TableDefinition) -> dict[str, Any]:
-        """Return what reads need to know of the indexes that the newest record declares."""
+    def _shared(self, view: View, table: TableDefinition) -> dict[str, Any]:
+        """Return the vectors that reads keep, and what the newest record declares of indexes."""
         mine = [index for index in view.record.indexes if index.table == table.id]
         texts = tuple(index for index in mine if index.kind == "fts")
         valued = frozenset(index.column for index in mine if index.kind == "btree")
-        return {"texts": TextSearch(texts, self._tables.analyzer), "valued": valued}
+        search = TextSearch(texts, self._tables.analyzer)
+        return {"vectors": self._vectors, "texts": search, "valued": valued}
 
     def pinned(self, pin: Pin) -> PinnedTable:
         """Return the dataset version of a pin that a frame names."""

@@ -17,6 +17,7 @@ from operator import attrgetter
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog.partial_rows import PartialRows
@@ -28,7 +29,6 @@ from siltstone.engine.levels.load_keys import FiledCodes
 from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.view import View, is_empty
 from siltstone.engine.write.keyed_writes import batch_part, chunk_of_batch, has_other_values
-from siltstone.engine.write.row_order import ascending
 from siltstone.engine.write.stage_task import (
     ATTACHED,
     BASE,
@@ -170,6 +170,21 @@ def _repeated(blocks: Iterable[Entries]) -> Entries:
         before = codes[-1:], places[-1:]
     places = np.concatenate(places_found) if places_found else _NONE
     return np.concatenate(codes_found), places
+
+
+def ascending(values: pa.Array) -> np.ndarray:
+    """Return the places of values in ascending order, equal ones as they are.
+
+    Nulls are first and NaN is last, above all numbers, as queries have it: DuckDB's and Spark's.
+    """
+    if pa.types.is_float16(values.type):  # Arrow cannot sort it
+        values = values.cast(pa.float32())
+    places = pc.array_sort_indices(values, null_placement="at_start").to_numpy()  # stable
+    if not pa.types.is_floating(values.type):
+        return places
+    first = values.null_count  # Arrow has NaN next to the nulls
+    end = first + int(np.isnan(values.drop_null().to_numpy()).sum())
+    return np.concatenate((places[:first], places[end:], places[first:end]))
 
 
 def _in_row_order(codes: Codes, positions: np.ndarray) -> tuple[Codes, np.ndarray]:
@@ -400,21 +415,16 @@ def _laid_over(
     core: Core, stage: StageTask, rows: BulkRows, living: KeyedReader, named: frozenset[int]
 ) -> BulkRows:
     """Write the rows of a job again as whole rows, in a folder of their own."""
-    written, newest = rows.table_schema, living.table_schema
-    fields = stored_fields(newest, ATTACHED, "upsert")
+    written = rows.table_schema
     stored = [history_name(column.id) for column in written.schema.columns]
 
     def merged() -> Iterator[pa.RecordBatch]:
         for batch in rows.opened(core.tables.reader).scan(stored):
             given = pa.RecordBatch.from_arrays(batch.columns, names=written.arrow.names)
-            whole = _over(given, written, living, named)
-            yield pa.RecordBatch.from_arrays(whole.columns, schema=fields)
+            yield _over(given, written, living, named)
 
     folder = f"{stage.home}/.attached/{core.site.new_token()}"
-    pin = core.tables.writer.append(core.tables.writer.create(folder, fields), merged())
-    names = tuple(history_name(column_id) for column_id in newest.schema.key)
-    found = BulkRows(rows.table, newest, pin, names)
-    return found.covered(core.tables) if pin.rows >= COVERED_ROWS_MIN else found
+    return _as_run(core, rows.table, living.table_schema, folder, merged())
 
 
 def _few(
@@ -439,18 +449,14 @@ def _few_once(name: str, stage: StageTask, batch: pa.RecordBatch) -> pa.RecordBa
 
 def _each_key_once(core: Core, name: str, stage: StageTask, files: StagedFiles) -> BulkRows:
     """Return the rows of a job in one pin, each key once."""
-    table_schema = table_schema_of(stage.schema)
-    stored = _stored_names(stage, table_schema)
+    table_schema, is_by_id = table_schema_of(stage.schema), stage.target == ATTACHED
     pin = core.tables.writer.commit(stage.pin, files)
-    names = tuple(stored[n] for n in table_schema.codec.names)
+    names = (table_schema.history_codec if is_by_id else table_schema.codec).names
     rows = BulkRows(name, table_schema, pin, names, files.keys)
-    order = None if stage.order_by is None else stored[stage.order_by]
+    order = stage.order_by
+    if order is not None and is_by_id:
+        order = history_name(table_schema.ids[order])
     return unique(core.tables, rows, may_repeat=stage.may_repeat, order=order)
-
-
-def _stored_names(stage: StageTask, table_schema: TableSchema) -> dict[str, str]:
-    is_by_id = stage.target == ATTACHED
-    return {c.name: history_name(c.id) if is_by_id else c.name for c in table_schema.schema.columns}
 
 
 def _may_load(
@@ -471,13 +477,20 @@ def restaged(core: Core, rows: BulkRows, folder: str) -> BulkRows:
 
     The dataset is in `folder`.
     """
-    fields = stored_fields(rows.table_schema, ATTACHED, "upsert")
+    batches = rows.opened(core.tables.reader).scan(rows.table_schema.arrow.names)
+    return _as_run(core, rows.table, rows.table_schema, folder, batches)
 
-    def renamed() -> Iterator[pa.RecordBatch]:
-        for batch in rows.opened(core.tables.reader).scan(rows.table_schema.arrow.names):
-            yield pa.RecordBatch.from_arrays(batch.columns, schema=fields)
 
-    pin = core.tables.writer.append(core.tables.writer.create(folder, fields), renamed())
-    names = tuple(history_name(column_id) for column_id in rows.table_schema.schema.key)
-    found = BulkRows(rows.table, rows.table_schema, pin, names)
+def _as_run(
+    core: Core,
+    table: str,
+    table_schema: TableSchema,
+    folder: str,
+    batches: Iterable[pa.RecordBatch],
+) -> BulkRows:
+    """Write rows as a run, whose dataset is in `folder`."""
+    fields, writer = stored_fields(table_schema, ATTACHED, "upsert"), core.tables.writer
+    stored = (pa.RecordBatch.from_arrays(batch.columns, schema=fields) for batch in batches)
+    pin = writer.append(writer.create(folder, fields), stored)
+    found = BulkRows(table, table_schema, pin, table_schema.history_codec.names)
     return found.covered(core.tables) if pin.rows >= COVERED_ROWS_MIN else found

@@ -57,7 +57,7 @@ class KeyedWrites:
         if given.batch is None:
             self.own.append(self.table_schema, given.rows, given.keys, ())
         elif given.codes is not None:
-            self._append_batch(given.batch, given.codes, UPSERT)
+            self.append_batch(given.batch, given.codes, UPSERT)
 
     def upsert_row(self, row: Row) -> None:
         """Insert or replace one row."""
@@ -69,9 +69,10 @@ class KeyedWrites:
             self.own.append(self.table_schema, (), (), keys)
             return
         batch = self.table_schema.codec.batch(keys)
-        self._append_batch(batch, self.table_schema.codec.codes(batch), DELETE)
+        self.append_batch(batch, self.table_schema.codec.codes(batch), DELETE)
 
-    def _append_batch(self, batch: pa.RecordBatch, codes: Codes, op: int) -> None:
+    def append_batch(self, batch: pa.RecordBatch, codes: Codes, op: int) -> None:
+        """Note rows of the columns of `table_schema`; of deletes only the key counts."""
         self.own.written += batch.num_rows
         append_batch(self.own.whole(), self.table_schema, batch, codes, op, OWN_SEQ)
 

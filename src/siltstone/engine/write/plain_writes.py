@@ -309,16 +309,7 @@ class PlainWrites:
             self.begin()
         else:
             alter, pin = self._tables.writer.alter, self._with_stored(pin, change.drop)
-            made = alter(
-                pin,
-                rename=change.rename,
-                drop=change.drop,
-                add=change.add,
-                relax=change.relax,
-                retype=change.retype,
-                forbid=change.forbid,
-            )
-            self.versions.add(made)
+            self.versions.add(alter(pin, **msgspec.structs.asdict(change)))
         self._did(lambda: self.alter(table_schema, change), is_blind=False)
 
     def _with_stored(self, pin: Pin, drop: Sequence[str]) -> Pin:

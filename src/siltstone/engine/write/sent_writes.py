@@ -32,6 +32,7 @@ from siltstone.engine.commit.admission import (
     SchemaMovedError,
 )
 from siltstone.engine.commit.core import Core
+from siltstone.engine.commit.effects import entries_of
 from siltstone.engine.commit.recent_writes import ForgottenError
 from siltstone.engine.commit.write_set import (
     BatchPart,
@@ -42,8 +43,6 @@ from siltstone.engine.commit.write_set import (
     few_rows,
 )
 from siltstone.engine.filter.filters import Filter
-from siltstone.engine.levels.memtable import append_batch
-from siltstone.engine.levels.own_rows import OWN_SEQ
 from siltstone.engine.order.key_range import RangePredicate
 from siltstone.engine.read.view import State
 from siltstone.engine.recover.replay import batch_fields
@@ -91,18 +90,12 @@ _decode_head = msgspec.msgpack.Decoder(_Head).decode
 
 def encode(write_set: WriteSet) -> bytes:
     """Return a write set of rows, and a token, as it is sent."""
-    require(not write_set.changes, "a write set that is sent has rows alone")
-    parts, reads = write_set.parts, write_set.reads
+    are_rows = all(isinstance(part, RowPart | BatchPart) for part in write_set.parts)
+    require(are_rows and not write_set.changes, "a write set that is sent has rows alone")
     assert write_set.read_seq is not None
-    entries, blobs = list[group.Entry](), list[pa.Buffer]()
-    for part in parts:
-        if isinstance(part, RowPart):
-            entries.append(part.entry)
-        else:
-            assert isinstance(part, BatchPart)
-            entries.append(group.Batch(part.incarnation, part.table_schema.id, part.op, len(blobs)))
-            blobs.append(part.blob)
-    sent = None
+    blobs = list[pa.Buffer]()
+    entries = entries_of(write_set, blobs)
+    reads, sent = write_set.reads, None
     if reads is not None:
         keys = {number: list(found) for number, found in reads.keys.items()}
         sent = SentReads(keys, list(reads.scans), reads.checked, reads.versions)
@@ -252,13 +245,12 @@ def adopt(tx: EngineTransaction, body: bytes) -> None:
     tx.require_open()
     made = decode(body, 0, tx.catalog)
     for part in made.parts:
-        own = tx.rows.keyed(tx.definition(part.table)).own
+        writes = tx.rows.keyed(tx.definition(part.table))
         if isinstance(part, RowPart):
-            own.append(part.table_schema, part.upserts, part.row_keys, part.deletes)
+            writes.own.append(part.table_schema, part.upserts, part.row_keys, part.deletes)
         else:
             assert isinstance(part, BatchPart)
-            own.written += part.rows
-            append_batch(own.whole(), part.table_schema, part.batch, part.codes, part.op, OWN_SEQ)
+            writes.append_batch(part.batch, part.codes, part.op)
     if made.reads is not None:
         tx.note_reads(made.reads)
     tx.note_app(made.claim, made.app_since)

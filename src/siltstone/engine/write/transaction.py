@@ -234,7 +234,7 @@ class EngineTransaction:
     def change(self, entry: group.Entry) -> None:
         """Change the catalog as this transaction sees it, and for all with its commit."""
         cross(Failpoint.DDL_BEFORE_PLAN)
-        self.rows.forget_readers()
+        self.rows.readers.clear()
         self._found.clear()
         self._named.clear()
         self.catalog = catalogs.apply(self.catalog, entry, self.read_seq + 1, 0)
@@ -322,9 +322,9 @@ class EngineTransaction:
     def define_table(self, name: str, schema: object, primary_key: str | Sequence[str]) -> None:
         """Create a table; without `primary_key` a plain one."""
         self.require_open()
-        other = definitions.giving_up(self.catalog, name) if self.is_applied else None
+        other = definitions.named(self.catalog, name) if self.is_applied else None
         if other is not None:
-            self.change(other)
+            self.change(group.Drop(other.id))
         self.change(
             definitions.create(
                 self.catalog,
@@ -356,7 +356,8 @@ class EngineTransaction:
         self.require_open()
         if self.is_applied and catalogs.last_called(self.catalog, name) is not None:
             return  # clients ask where the table lies, and write there
-        self.change(definitions.declare(self.catalog, next(self.core.ids), name))
+        empty = Schema(id=1, columns=())
+        self.change(definitions.create_staged(self.catalog, next(self.core.ids), name, empty))
 
     def drop_table(self, name: str) -> None:
         """Drop a table with its rows; older snapshots still see it."""

@@ -39,13 +39,15 @@ class StagingHold:
     One thread at a time; a finalizer may close it. Most transactions never have anything to keep.
     """
 
-    __slots__ = ("_begun", "_core", "_held", "_held_us", "_past", "_since_us")
+    __slots__ = ("_begun", "_core", "_held", "_held_us", "_since_us", "past")
 
     def __init__(self, core: Core) -> None:
         self._core = core
         self._held: ExitStack | None = None
         self._held_us = FOREVER_US
-        self._past: ExitStack | None = None
+        self.past: ExitStack | None = (
+            None  # on the past that the commit tags; None: it tags nothing
+        )
         self._begun: Begun | None = None
         self._since_us: int | None = None
 
@@ -70,13 +72,8 @@ class StagingHold:
 
     def keep_past(self, lease: Lease) -> None:
         """Keep what a lease keeps: the commit tags a seq of it."""
-        self._past = self._past or ExitStack()
-        self._past.enter_context(nullcontext(lease))  # others may share it
-
-    @property
-    def past(self) -> ExitStack | None:
-        """The leases on the past that the commit tags; None: it tags nothing."""
-        return self._past
+        self.past = self.past or ExitStack()
+        self.past.enter_context(nullcontext(lease))  # others may share it
 
     def oldest_us(self) -> int:
         """Return the time (us) of the oldest file that the commit may name."""
@@ -86,7 +83,7 @@ class StagingHold:
 
     def close(self) -> None:
         """Release everything."""
-        for each in (self._held, self._past):
+        for each in (self._held, self.past):
             if each is not None:
                 each.close()
 
@@ -195,9 +192,7 @@ class TransactionRows:
         reader = self._core.readers.open(view, table, seq, defined_at=self.defined_at(table))
         if not isinstance(reader, KeyedReader):
             return reader
-        if (
-            reader.levels.images is not None
-        ):  # it reads the view's own levels, which have all later seqs
+        if reader.levels.images is not None:  # of the view's own levels, which have all later seqs
             view.memo["rows", table.id] = table, reader
         return reader.remembering(own, seq)
 
@@ -250,10 +245,6 @@ class TransactionRows:
         own = self.keyed_writes.get(table.id)
         if own is not None:
             own.alter(table_schema)
-
-    def forget_readers(self) -> None:
-        """Open tables anew: their definitions changed."""
-        self.readers.clear()
 
     def forget(self, table_id: int) -> None:
         """Drop what was written of a table."""

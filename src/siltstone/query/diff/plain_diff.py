@@ -31,6 +31,7 @@ from siltstone.formats.types.widening import in_type, widens
 from siltstone.process import deadline
 from siltstone.query.diff.diff import RowCounts
 from siltstone.query.diff.table_diff import CHANGE, NEW, OLD, DiffShape, column_pairs, diff_batch
+from siltstone.query.diff.windows import whole
 
 HELD_BYTES_MAX = 1 << 30
 _SIDES = ("old", "new")
@@ -155,10 +156,7 @@ def _read(reader: Reader | None, known: frozenset[object]) -> Iterator[pa.Record
 
 
 def _column(rows: pa.Table, name: str | None) -> Any:
-    if name is None:
-        return None
-    column = rows.column(name)
-    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+    return None if name is None else whole(rows.column(name))
 
 
 def _of_one_type(one: Any, two: Any, rows: tuple[int, int]) -> tuple[Any, Any]:

@@ -29,7 +29,7 @@ from siltstone.formats.keys import Key, KeyCodec
 from siltstone.process import deadline
 from siltstone.query.diff.diff import RowCounts
 from siltstone.query.diff.values import differing
-from siltstone.query.diff.windows import KeyedRows, Window, in_order, looked_up
+from siltstone.query.diff.windows import KeyedRows, Window, in_order, looked_up, whole
 
 ADDED, REMOVED, CHANGED = "added", "removed", "changed"
 CHANGES = (ADDED, REMOVED, CHANGED)
@@ -221,13 +221,7 @@ def _column(rows: pa.Table, name: str | None, other: str | None, others: pa.Tabl
     if name is None:
         assert other is not None
         return pa.nulls(rows.num_rows, others.schema.field(other).type)
-    return _whole(rows.column(name))
-
-
-def _whole(column: pa.ChunkedArray) -> Any:
-    if column.num_chunks == 1:
-        return column.chunk(0)
-    return pa.array([], column.type) if not column.num_chunks else column.combine_chunks()
+    return whole(rows.column(name))
 
 
 def _key_order(old: KeyedRows, new: KeyedRows, olds: np.ndarray, news: np.ndarray) -> np.ndarray:
@@ -261,7 +255,7 @@ def diff_batch(
 
 def _keys(sides: list[tuple[pa.Table, str, np.ndarray]]) -> pa.Array:
     """Return a column of the key: of each row from a side that has it."""
-    columns = [_whole(rows.column(name)) for rows, name, _ in sides]
+    columns = [whole(rows.column(name)) for rows, name, _ in sides]
     places = [at for _, _, at in sides]
     if len(columns) == 1:
         return columns[0].take(places[0])
@@ -273,15 +267,11 @@ def _keys(sides: list[tuple[pa.Table, str, np.ndarray]]) -> pa.Array:
 def as_struct(kind: Any, rows: pa.Table, at: np.ndarray) -> pa.Array:
     """Return rows as structs; null where there is none."""
     is_there = at >= 0
-    places: Any = pa.array(at, mask=~is_there)
-    members = list(kind)
-    if not members or not is_there.any():
-        return _empty_structs(kind, is_there)
-    parts = [_whole(rows.column(field.name)).take(places) for field in members]
-    return pa.StructArray.from_arrays(parts, fields=members, mask=pa.array(~is_there))
-
-
-def _empty_structs(kind: Any, is_there: np.ndarray) -> pa.Array:
     if not is_there.any():
-        return pa.nulls(len(is_there), kind)
-    return pa.array([{} if each else None for each in is_there.tolist()], kind)
+        return pa.nulls(len(at), kind)
+    members = list(kind)
+    if not members:
+        return pa.array([{} if each else None for each in is_there.tolist()], kind)
+    places: Any = pa.array(at, mask=~is_there)
+    parts = [whole(rows.column(field.name)).take(places) for field in members]
+    return pa.StructArray.from_arrays(parts, fields=members, mask=pa.array(~is_there))

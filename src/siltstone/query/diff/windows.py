@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -114,3 +115,8 @@ def in_key_order(keys: set[Key], codec: KeyCodec) -> list[Key]:
     given = list(keys)
     order = codec.ordered_of(codec.batch(given)).argsort() if given else np.array([], np.int64)
     return [given[at] for at in order.tolist()]
+
+
+def whole(column: pa.ChunkedArray) -> Any:
+    """Return a column as one array; a single chunk is not copied."""
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()

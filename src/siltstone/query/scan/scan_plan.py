@@ -35,7 +35,6 @@ from siltstone.formats.manifest import Pin, Record, pins_of
 from siltstone.query.scan.scan_task import PinnedRows, Positions, ScanTask
 from siltstone.query.scan.stored_files import tables_of
 from siltstone.storage.manifest.manifest_store import Lease
-from siltstone.storage.site import site_of
 from siltstone.storage.tables.tables import PinnedTable
 
 ROWS_MAX = 1 << 20
@@ -100,32 +99,6 @@ def files_of(reader: Reader, tasks: Iterable[ScanTask]) -> int:
             high = bisect_left(starts[path], task.source.end)
             found.update((path, number) for number in range(low, high))
     return len(found)
-
-
-def batch_bytes_of(tasks: Iterable[ScanTask], rows: int) -> int:
-    """Return what so many rows of one dataset, or in hand, take as they are stored, at most.
-
-    By the average of each: what the widest of its rows have is not known.
-
-    Args:
-        tasks: The tasks of a plan.
-        rows: From 1.
-    """
-    sizes: dict[str, tuple[int, int]] = {}
-    for task in tasks:
-        source = task.source
-        if isinstance(source, bytes):
-            stored, count = sizes.get("", (0, 0))
-            sizes[""] = stored + len(source), count + task.rows
-        elif source.pin.path not in sizes:
-            data = f"{source.pin.folder}/data/"
-            tables = site_of(task.root, task.verify).tables.reader
-            files = [file for file in tables.files(source.pin) if file.path.startswith(data)]
-            stored = sum(file.size for file in files)
-            sizes[source.pin.path] = stored, source.pin.rows + source.pin.hidden
-    return max(
-        (stored * min(rows, count) // max(1, count) for stored, count in sizes.values()), default=0
-    )
 
 
 class TaskFiles(msgspec.Struct, frozen=True):

@@ -121,10 +121,6 @@ class PinnedRows:
             batches = self._by_position(batches, mask)
         return self._aligned(batches, fields)
 
-    def only(self, indexes: Sequence[int]) -> PinnedRows:
-        """Return the same rows with some of the columns."""
-        return replace(self, stored=tuple(self.stored[index] for index in indexes))
-
     def between(self, first: int, end: int) -> PinnedRows:
         """Return those of the rows that come first to before end-th, counted from 0."""
         mask = self._mask()
@@ -215,19 +211,6 @@ class ScanTask:
     def schema(self) -> pa.Schema:
         """The columns of the batches."""
         return pa.schema([self.fields.field(name) for name in self.columns])
-
-    def only(self, columns: Sequence[str]) -> ScanTask:
-        """Return the same rows, in the same order, with some of the columns.
-
-        Args:
-            columns: Names among `columns`. The task has no filter.
-        """
-        indexes = [self.fields.names.index(name) for name in columns]
-        fields = pa.schema([self.fields.field(index) for index in indexes])
-        source = self.source
-        if isinstance(source, PinnedRows):
-            return replace(self, columns=tuple(columns), fields=fields, source=source.only(indexes))
-        return replace(self, columns=tuple(columns))
 
     def between(self, first: int, end: int) -> ScanTask:
         """Return the rows that `read` returns first to before end-th, counted from 0.

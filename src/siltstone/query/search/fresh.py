@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from siltstone.engine.columns.row_vectors import VectorBlock
+from siltstone.engine.columns.row_vectors import VectorBlock, block_of
 from siltstone.engine.filter.filters import Filter
 from siltstone.engine.levels.overlay import Lives
 from siltstone.engine.read.read_union import KeyedReader
@@ -18,6 +18,8 @@ from siltstone.query.search.vector_query import VectorQuery
 
 def fresh(reader: KeyedReader, query: VectorQuery, wanted: Filter | None) -> Iterator[Candidates]:
     """Yield the rows of each level that may be among the k nearest; their places are ordinals."""
+    schema = reader.table_schema
+    column, name = query.column, schema.ids[query.column]
     for number, level in enumerate(reader.overlay().levels):
         lives = matching(reader, level, wanted)
         if not lives.any():
@@ -26,9 +28,7 @@ def fresh(reader: KeyedReader, query: VectorQuery, wanted: Filter | None) -> Ite
         for index, part in enumerate(level.parts):
             inside = lives[start : start + part.rows]
             if inside.any():
-                blocks = reader.levels.vectors.blocks(
-                    level.source, level.parts, index, reader.table_schema, query.column
-                )
+                blocks = reader.levels.vectors.blocks(level, index, schema, column, name, block_of)
                 for block in deadline.checked(blocks):
                     yield from nearest_of(query, block, inside, number, start)
             start += part.rows

@@ -215,13 +215,9 @@ def _source(reader: Reader, columns: Sequence[str]) -> _Sources:
     stored = _stored(reader)
     if stored is not None:
         kinds = {name: stored.fields.field(name).type for name in columns if name in stored.names}
-        narrow = {stored.names[name]: None for name, kind in kinds.items() if _is_narrow(kind)}
+        narrow = (stored.names[n] for n, kind in kinds.items() if pa.types.is_primitive(kind))
         stored = replace(stored, bringing=tuple(narrow))
     return _Sources(reader, stored)
-
-
-def _is_narrow(kind: pa.DataType) -> bool:
-    return pa.types.is_primitive(kind) or pa.types.is_boolean(kind)
 
 
 def _stored(reader: Reader) -> Stored | None:

@@ -67,11 +67,7 @@ def search_in_parts(
     """
     checked = _words if isinstance(query, str) else _vector
     asked = checked(reader, cast("Any", query), **options)
-
-    def search(wanted: Filter | None, shown: list[str]) -> pa.RecordBatchReader:
-        return plan.search_in_parts(reader, asked, wanted, shown, rows_max, is_numbered=numbered)
-
-    return search
+    return partial(plan.search_in_parts, reader, asked, rows_max=rows_max, is_numbered=numbered)
 
 
 def _both(

@@ -27,7 +27,7 @@ from siltstone.formats.bits import Bits, all_of
 from siltstone.formats.types.defaults import initial_in
 from siltstone.formats.types.widening import is_pair
 from siltstone.process import deadline
-from siltstone.query.search.candidates import BASE, Candidates, within
+from siltstone.query.search.candidates import BASE, Candidates, concatenated, within
 from siltstone.query.search.distances import error_of_float32, measured
 from siltstone.query.search.fresh import nearest_of
 from siltstone.query.search.vector_query import K_MAX, VectorQuery
@@ -152,9 +152,7 @@ class Stored:
             lance = self._asked(query, asked, blocked.prefilter, error)
             ranked = self.table.search.nearest(lance, blocked.visible, is_kept=blocked.is_kept)
             self.bring(ranked)
-            found, distances, has_distance = self._distances(
-                query, ranked.positions, ranked.queries
-            )
+            found, (distances, has_distance) = ranked.queries, self._distances(query, ranked)
             kept = has_distance & within(query, distances)
             best = Candidates.of(found[kept], BASE, ranked.positions[kept], distances[kept])
             if error > _ROUGH * (1 + _largest(best.distances)):
@@ -189,29 +187,25 @@ class Stored:
             wanted=query.k,
         )
 
-    def _distances(
-        self, query: VectorQuery, positions: np.ndarray, queries: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return by row: its query, its distance, and whether it has one."""
-        distances = np.full(len(positions), np.nan, np.float32)
-        unique, back = np.unique(positions, return_inverse=True)
+    def _distances(self, query: VectorQuery, ranked: Ranked) -> tuple[np.ndarray, np.ndarray]:
+        """Return by row its distance, and whether it has one."""
+        distances = np.full(len(ranked.positions), np.nan, np.float32)
+        unique, back = np.unique(ranked.positions, return_inverse=True)
         block = self._block(query, unique)
-        for number in np.unique(queries).tolist():
-            mine = queries == number
+        for number in np.unique(ranked.queries).tolist():
+            mine = ranked.queries == number
             vectors = block.matrix[back[mine]]
             distances[mine] = measured(query.metric, vectors, query.vectors[number])
-        return queries, distances, ~np.isnan(block.squares[back])
+        return distances, ~np.isnan(block.squares[back])
 
     def _measured(self, query: VectorQuery, positions: np.ndarray) -> Candidates:
         block = self._block(query, positions)
-        pieces: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+        found = list[Candidates]()
         for number, vector in enumerate(query.vectors):
             distances = measured(query.metric, block.matrix, vector)
             kept = within(query, distances) & ~np.isnan(block.squares)
-            queries = np.full(int(kept.sum()), number, np.int32)
-            pieces.append((queries, positions[kept], distances[kept]))
-        queries, places, distances = (np.concatenate(each) for each in zip(*pieces, strict=True))
-        return Candidates.of(queries, BASE, places, distances)
+            found.append(Candidates.of(number, BASE, positions[kept], distances[kept]))
+        return concatenated(found)
 
     def _block(self, query: VectorQuery, positions: np.ndarray) -> VectorBlock:
         taken = self.take(positions, [self.names[query.column]])

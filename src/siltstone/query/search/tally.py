@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from siltstone.engine.columns.row_texts import TextBlock
 from siltstone.query.search.candidates import Candidates
+from siltstone.query.search.text_query import TextQuery
 from siltstone.storage.tables.tables import TextAnalyzer
 
 K1, B = 1.2, 0.75
@@ -30,13 +31,10 @@ Hits = tuple[np.ndarray, np.ndarray]
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The words of a query, as an index of texts takes them apart; see `TextQuery`."""
+    """The words of a query, as an index of texts takes them apart."""
 
-    text: str
+    query: TextQuery
     terms: tuple[str, ...]
-    has_all: bool
-    is_phrase: bool
-    edits: int
     analyzer: TextAnalyzer
 
     def accepted(self, words: pa.LargeStringArray) -> list[list[int]]:
@@ -48,8 +46,8 @@ class Wanted:
         return [known[term] for term in self.terms]
 
     def _accepted(self, words: pa.LargeStringArray, term: str) -> list[int]:
-        if self.edits:
-            return np.flatnonzero(self.analyzer.near(words, term, self.edits)).tolist()
+        if self.query.edits:
+            return np.flatnonzero(self.analyzer.near(words, term, self.query.edits)).tolist()
         number = pc.index(words, pa.scalar(term, pa.large_string())).as_py()
         return [] if number < 0 else [number]
 
@@ -151,16 +149,12 @@ class Tally:
                 if number in hits:
                     has[hits[number][0]] = True
             masks.append(has)
-        together = np.logical_and if self.wanted.has_all else np.logical_or
+        query = self.wanted.query
+        together = np.logical_and if query.has_all else np.logical_or
         found = np.flatnonzero(together.reduce(masks) & matching) if masks else np.zeros(0, int)
-        if self.wanted.is_phrase and len(found):
-            found = found[self.wanted.analyzer.with_phrase(texts(found), self.wanted.text)]
+        if query.is_phrase and len(found):
+            found = found[self.wanted.analyzer.with_phrase(texts(found), query.words)]
         return found
-
-    @property
-    def has_matches(self) -> bool:
-        """Whether a row matches."""
-        return bool(self._matches)
 
     def candidates(self, statistics: Statistics, weight: float) -> Iterator[Candidates]:
         """Yield the rows that match; the least distance is the highest score."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, cast, get_args
+from typing import TypeAlias, cast, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -230,7 +230,6 @@ def _has_booleans(given: object) -> bool:
 
 def _plain(given: object) -> object:
     """Return Arrow values as Python has them: NumPy makes objects of their lists."""
-    if isinstance(given, pa.Array | pa.ChunkedArray | pa.Scalar):
-        values: Any = given
-        return values.to_pylist() if not isinstance(given, pa.Scalar) else values.as_py()
-    return given
+    if isinstance(given, pa.Scalar):
+        return given.as_py()
+    return given.to_pylist() if isinstance(given, pa.Array | pa.ChunkedArray) else given

@@ -86,23 +86,22 @@ class WordSearch:
             self._add_fresh(self.reader, tally)
         statistics = self._statistics(tally)  # before the rows are added whose statistics it has
         if covered and self.query.is_exact:
-            self._add_covered(tally, self._asked, self.where)
-        if tally.has_matches:
-            yield from tally.candidates(statistics, self.weight)
+            self._add_covered(tally, self.where)
+        yield from tally.candidates(statistics, self.weight)
 
     # base, ranked by Lance
 
-    def _asked(self, limit: int, blocked: Blocked) -> WordsQuery:
+    def _asked(self, query: TextQuery, limit: int, blocked: Blocked) -> WordsQuery:
         assert self.stored is not None
         return WordsQuery(
             self.stored.names[self.column],
-            self.query.words,
+            query.words,
             limit,
-            self.query.has_all,
-            self.query.is_phrase,
+            query.has_all,
+            query.is_phrase,
             self.wanted.terms,
-            self.query.edits,
-            bool(self.query.edits) or self.query.is_exact,
+            query.edits,
+            bool(query.edits) or query.is_exact,
             blocked.prefilter,
         )
 
@@ -115,7 +114,7 @@ class WordSearch:
         asked = self.query.k + _MARGIN
         while True:
             found = self.stored.table.search.with_words(
-                self._asked(asked, blocked), blocked.visible, is_kept=blocked.is_kept
+                self._asked(self.query, asked, blocked), blocked.visible, is_kept=blocked.is_kept
             )
             scores = (found.distances * np.float32(self.weight)).astype(np.float32)
             is_all = len(scores) < asked or asked >= _ASKED_MAX
@@ -141,51 +140,40 @@ class WordSearch:
                 tally.add(self._block(texts), BASE, positions, lives, may, _taken_of(texts))
 
     def _add_fresh(self, reader: KeyedReader, tally: Tally) -> None:
+        schema, column, name = reader.table_schema, self.column, self.name
+        make = partial(text_block, self.wanted.analyzer.tokens)
         for number, level in enumerate(reader.overlay().levels):
             lives = level.kept.to_numpy(zero_copy_only=False)
             may = matching(reader, level, self.where)
             start = 0
             for index, part in enumerate(level.parts):
-                blocks = reader.levels.vectors.kept(
-                    level.source,
-                    level.parts,
-                    index,
-                    reader.table_schema,
-                    self.column,
-                    self.name,
-                    partial(text_block, self.wanted.analyzer.tokens),
-                )
+                blocks = reader.levels.vectors.blocks(level, index, schema, column, name, make)
                 for block in deadline.checked(blocks):
                     places = np.arange(block.start + start, block.end + start)
-
-                    def texts(
-                        rows: np.ndarray, places: np.ndarray = places, number: int = number
-                    ) -> pa.Array:
-                        return self._fresh_texts(reader, number, places[rows])
-
+                    texts = partial(self._fresh_texts, reader, number, places)
                     tally.add(block, number, places, lives[places], may[places], texts)
                 start += part.rows
 
-    def _fresh_texts(self, reader: KeyedReader, number: int, places: np.ndarray) -> pa.Array:
-        """Return the texts at some places (ascending) of a level."""
+    def _fresh_texts(
+        self, reader: KeyedReader, number: int, places: np.ndarray, rows: np.ndarray
+    ) -> pa.Array:
+        """Return the texts of some rows (ascending) among those at some places of a level."""
         level = reader.overlay().levels[number]
         mask = np.zeros(len(level.kept), bool)
-        mask[places] = True
+        mask[places[rows]] = True
         batches = level.source.rows_kept(
             level.parts, pa.array(mask), reader.table_schema, [self.column]
         )
         return pa.concat_arrays([batch.column(0) for batch in batches])
 
-    def _add_covered(
-        self, tally: Tally, asked: Callable[[int, Blocked], WordsQuery], where: Filter | None
-    ) -> None:
+    def _add_covered(self, tally: Tally, where: Filter | None) -> None:
         """Add the rows that Lance finds in the index, however many: their texts are read."""
         assert self.stored is not None
         blocked = self.stored.blocked(where)
         if blocked.is_empty:
             return
         table, name = self.stored.table, self.stored.names[self.column]
-        query = asked(max(table.rows, 1), blocked)
+        query = self._asked(tally.wanted.query, max(table.rows, 1), blocked)
         found = table.search.with_words(query, blocked.visible, is_kept=blocked.is_kept)
         positions = np.sort(found.positions)
         for start in range(0, len(positions), _TAKEN_ROWS):
@@ -226,12 +214,9 @@ class WordSearch:
     @cached_property
     def _df_of_texts(self) -> Mapping[str, int]:
         """How many rows in the index have a word, counted in the texts of all that have one."""
-
-        def asked(limit: int, blocked: Blocked) -> WordsQuery:
-            return replace(self._asked(limit, blocked), has_all=False, is_phrase=False)
-
-        tally = Tally(replace(self.wanted, has_all=False, is_phrase=False))
-        self._add_covered(tally, asked, None)
+        query = replace(self.query, has_all=False, is_phrase=False)
+        tally = Tally(replace(self.wanted, query=query))
+        self._add_covered(tally, None)
         return tally.df
 
     @cached_property
@@ -284,7 +269,7 @@ def _wanted(query: TextQuery, analyzer: TextAnalyzer) -> Wanted:
             "the index takes words apart into pieces, of which Lance needs only one: operator 'and'"
             " and phrases are not offered for it"
         )
-    return Wanted(query.words, terms, query.has_all, query.is_phrase, query.edits, analyzer)
+    return Wanted(query, terms, analyzer)
 
 
 def _index(

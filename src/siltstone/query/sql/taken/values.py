@@ -94,16 +94,11 @@ class TakenValues:
 
     def left(self, spans: Sequence[tuple[int, int]]) -> Parameters:
         """Return the parameters without those that only what is taken out has."""
-        taken = {
-            key
-            for place, key in self._keys.items()
-            if any(first < place < last for first, last in spans)
-        }
-        taken -= {
-            key
-            for place, key in self._keys.items()
-            if not any(first < place < last for first, last in spans)
-        }
+        inside, outside = set[int | str](), set[int | str]()
+        for place, key in self._keys.items():
+            is_inside = any(first < place < last for first, last in spans)
+            (inside if is_inside else outside).add(key)
+        taken = inside - outside
         if not taken or self._parameters is None:
             return self._parameters
         if isinstance(self._parameters, Mapping):

@@ -105,13 +105,9 @@ kept = lru_cache(maxsize=KEPT_MAX)(_parsed)
 def _without_with(words: Words) -> tuple[str, Words]:
     if words.low(0) != "with":
         return "", words
-    at = words.find(_is_main)
+    # The statement behind a WITH begins where a query of the WITH ends.
+    at = words.find(lambda here, at: here.low(at) in _MAIN and here.low(at - 1) == ")")
     return words[:at].sql, words[at:]
-
-
-def _is_main(words: Words, at: int) -> bool:
-    """Say whether the statement behind a WITH begins: a query of the WITH ends there."""
-    return words.low(at) in _MAIN and words.low(at - 1) == ")"
 
 
 # INSERT
