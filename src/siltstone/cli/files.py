@@ -28,7 +28,7 @@ from siltstone.api.schemas import arrow_schema_of, plain_schema
 from siltstone.cli.arguments import CsvForm
 from siltstone.cli.exits import NotFoundError, UsageError
 from siltstone.errors import SchemaMismatchError
-from siltstone.text.spelled import ERRORS, WORDS, has_floats, has_spelled, is_binary, value_of
+from siltstone.text.spelled import WORDS, has_floats, has_spelled, is_binary, value_in
 
 _BLOCK_BYTES_MAX = 1 << 30
 CSV_GUESS_BYTES = 64 << 20
@@ -306,7 +306,7 @@ def _of_texts(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
     kind: Any = field.type
     if not pa.types.is_duration(kind):
         return _cast(column, kind)
-    spans = [_value(field.name, text, kind) for text in column.to_pylist()]
+    spans = [value_in(field.name, kind, text) for text in column.to_pylist()]
     return pa.chunked_array([_spans(spans).cast(kind)])
 
 
@@ -353,14 +353,7 @@ def _spelled(objects: list[Any], schema: pa.Schema) -> list[dict[str, Any]]:
     if not all(isinstance(each, dict) for each in objects):
         raise SchemaMismatchError("rows must be JSON objects")
     kinds = {field.name: field.type for field in schema}
-    return [{n: _value(n, v, kinds.get(n)) for n, v in row.items()} for row in objects]
-
-
-def _value(name: str, value: object, kind: pa.DataType | None) -> object:
-    try:
-        return value_of(value, kind)
-    except ERRORS as error:
-        raise SchemaMismatchError(f"column {name!r} is {kind}: {value!r:.80}") from error
+    return [{n: value_in(n, kinds.get(n), v) for n, v in row.items()} for row in objects]
 
 
 def json_rows(data: bytes, schema: pa.Schema) -> Rows:

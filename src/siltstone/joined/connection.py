@@ -71,61 +71,11 @@ class Answer:
     is_rows: bool
 
 
-class OwnerConnection(Protocol):
-    """One connection. One thread at a time uses it, but for `end`."""
-
-    reserved: str
-    reserved_at: float
-    has_closed: bool
-    """Whether the owner may have tables that are closed to first tries, as it said last."""
-
-    def connect(self) -> None:
-        """Connect to where the owner answers."""
-        ...
-
-    def wait_at_most(self, seconds: float | None) -> None:
-        """Raise TimeoutError where the owner is silent for so long; None: wait for ever."""
-        ...
-
-    def look(self, name: str) -> Any:
-        """Ask for something that takes no arguments, and return it. Errors as of `ask`."""
-        ...
-
-    def ask(self, message: Message) -> Answer:
-        """Send a request; return the answer.
-
-        Raises:
-            SiltstoneError: The error that the owner answered with.
-            AccessError: It, or what stands before it, wants another access token.
-            OSError, HTTPException: The connection broke.
-        """
-        ...
-
-    def end(self) -> None:
-        """End it while another thread may use it: that thread finds it broken and closes it.
-
-        To close it here would free its parts while the other thread uses them.
-        """
-        ...
-
-    def close(self) -> None:
-        """Close it, in the thread that uses it."""
-        ...
-
-    def forget(self) -> None:
-        """In the child of a fork: close the copy that it has, and leave the parent's alone."""
-        ...
-
-    @property
-    def is_broken(self) -> bool:
-        """Whether the other end closed it, or sent something that was not asked for."""
-        ...
-
-
 class HttpOwnerConnection(http.client.HTTPConnection):
-    """The connection to a server's URL."""
+    """The connection to a server's URL. One thread at a time uses it, but for `end`."""
 
-    has_closed = True  # it does not say
+    has_closed = True
+    """Whether the owner may have tables that are closed to first tries: a server does not say."""
 
     def __init__(self, target: ServerTarget, hello_timeout_s: float) -> None:
         self._target, self._hello_timeout_s = target, hello_timeout_s
@@ -139,14 +89,23 @@ class HttpOwnerConnection(http.client.HTTPConnection):
         self.auto_open = 0  # a lost connection is never made anew unseen: its session is gone
 
     def wait_at_most(self, seconds: float | None) -> None:
+        """Raise TimeoutError where the owner is silent for so long; None: wait for ever."""
         assert isinstance(self.sock, socket.socket)
         self.sock.settimeout(seconds)
 
     def look(self, name: str) -> Any:
+        """Ask for something that takes no arguments, and return it. Errors as of `ask`."""
         self.request("GET", f"{self._target.prefix}/{name}", headers=self._target.headers)
         return value_of(self._checked(self.getresponse()))
 
     def ask(self, message: Message) -> Answer:
+        """Send a request; return the answer.
+
+        Raises:
+            SiltstoneError: The error that the owner answered with.
+            AccessError: It, or what stands before it, wants another access token.
+            OSError, HTTPException: The connection broke.
+        """
         # A small request is sent in one piece: the other end wakes up once for it.
         given = zip(_HEADERS, (message.id, message.transaction, message.snapshot), strict=True)
         headers = {name: value for name, value in given if value}
@@ -193,15 +152,21 @@ class HttpOwnerConnection(http.client.HTTPConnection):
         return Answer(response, is_rows)
 
     def end(self) -> None:
+        """End it while another thread may use it: that thread finds it broken and closes it.
+
+        To close it here would free its parts while the other thread uses them.
+        """
         end_socket(self.sock)
 
     def forget(self) -> None:
+        """In the child of a fork: close the copy that it has, and leave the parent's alone."""
         with contextlib.suppress(OSError):
             if self.sock is not None:
                 os.close(self.sock.detach())
 
     @property
     def is_broken(self) -> bool:
+        """Whether the other end closed it, or sent something that was not asked for."""
         return is_broken(self.sock)
 
 
@@ -238,17 +203,17 @@ def value_of(answer: Answer) -> Any:
 
 
 def rows_of(
-    connection: OwnerConnection,
     body: Body,
-    give: Callable[[OwnerConnection], None],
+    close: Callable[[], object],
+    give: Callable[[], object],
     lost: Callable[[BaseException], SiltstoneError],
 ) -> pa.RecordBatchReader:
     """Return the rows of an answer as they arrive; one that is left early closes its connection.
 
     Args:
-        connection: What the rows were asked on.
         body: That of the answer.
-        give: Gets the connection when all of the answer is read.
+        close: Closes the connection that they were asked on.
+        give: Gives it back when all of the answer is read.
         lost: Makes the error of an answer that broke off.
 
     Raises:
@@ -269,17 +234,17 @@ def rows_of(
                 yield batch
             body.read()
         except (*BROKEN, StopIteration, pa.ArrowException) as error:
-            connection.close()
+            close()
             raise lost(error) from error
-        give(connection)
+        give()
         if protocol.ERROR_KEY in found:
             raise raised(decode(found[protocol.ERROR_KEY]))
 
     batches = arriving()
-    weakref.finalize(batches, _leave, connection, body)
+    weakref.finalize(batches, _leave, close, body)
     return pa.RecordBatchReader.from_batches(stream.schema, batches)
 
 
-def _leave(connection: OwnerConnection, body: Body) -> None:
+def _leave(close: Callable[[], object], body: Body) -> None:
     if not body.isclosed():
-        connection.close()
+        close()

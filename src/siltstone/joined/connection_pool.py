@@ -18,8 +18,9 @@ import weakref
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import pyarrow as pa
 
@@ -38,7 +39,6 @@ from siltstone.joined.connection import (
     HELLO_TIMEOUT_S,
     HttpOwnerConnection,
     Message,
-    OwnerConnection,
     rows_of,
     value_of,
 )
@@ -52,6 +52,7 @@ from siltstone.process.turns import NONE_CLOSED
 from siltstone.storage.manifest.witness import WITNESS
 
 IDLE_MAX = 8
+OwnerConnection: TypeAlias = HttpOwnerConnection | FrameOwnerConnection
 
 
 class ConnectionPool:
@@ -292,7 +293,8 @@ class ConnectionPool:
                 with _answered(connection):
                     answer = connection.ask(message)
                     if answer.is_rows:
-                        return rows_of(connection, answer.body, self.give, self._cut_off)
+                        give = partial(self.give, connection)
+                        return rows_of(answer.body, connection.close, give, self._cut_off)
                     value = value_of(answer)
             except BROKEN as error:
                 if not left or self._is_late(error):

@@ -17,8 +17,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from siltstone.errors import SiltstoneError
-from siltstone.joined.connection import Message, OwnerConnection
-from siltstone.joined.connection_pool import ConnectionPool
+from siltstone.joined.connection import Message
+from siltstone.joined.connection_pool import ConnectionPool, OwnerConnection
 from siltstone.process.turns import LOSSES_MAX, WAIT_S, TableTurn, TableTurns
 
 UNHEARD = frozenset({""})

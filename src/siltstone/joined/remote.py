@@ -13,8 +13,8 @@ from __future__ import annotations
 import abc
 import functools
 import inspect
-import sys
 from collections.abc import Callable, Iterable, Sequence
+from types import FrameType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 import numpy as np
@@ -23,13 +23,14 @@ import pyarrow as pa
 from siltstone.engine.catalog.new_table import defaulted, understood
 from siltstone.engine.catalog.row_input import arrow_of
 from siltstone.engine.recover.nearby import AskOwner
-from siltstone.errors import ReadOnlyError, UnavailableError
+from siltstone.errors import UnavailableError
 from siltstone.formats.type_names import field_of
 from siltstone.operations import Codec, Face, Operation, of_face, operation
 from siltstone.query.search.search_result import SearchResult
 
 if TYPE_CHECKING:
     from siltstone.query.sql.result import Result
+    from siltstone.query.sql.taken.values import Parameters
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -67,14 +68,10 @@ def _made(operation: Operation, declared: object) -> object:
         given = signature.bind(*arguments, **named)  # as Python would, also where it refuses
         if understand is not None:
             understand(given.arguments)
-        if operation.codec is Codec.RESULT and is_write(given.arguments["statement"]):
-            return written(*given.args, **given.kwargs)
         return ask(given.args[0], operation, *given.args[1:], **given.kwargs)
 
-    answered = _without_frames(made) if operation.codec is Codec.RESULT else made
-    functools.update_wrapper(answered, method)
-    if operation.codec is not Codec.RESULT:  # it looks at the frame of its caller
-        answered = _near_too(operation, answered)
+    functools.update_wrapper(made, method)
+    answered = _near_too(operation, made)
     answered.__isabstractmethod__ = False  # type: ignore[attr-defined] - copied with the rest
     return answered
 
@@ -120,21 +117,6 @@ def _near_too(operation: Operation, asks: Callable[..., Any]) -> Callable[..., A
     return near_first(asks) if operation.is_near else asks
 
 
-def _without_frames(run: Callable[..., object]) -> Callable[..., object]:
-    """Return what runs a statement, and says of a data frame that its owner does not see it."""
-
-    def statement(*arguments: object, **named: object) -> object:
-        from siltstone.query.sql.frames import refused_elsewhere  # noqa: PLC0415 - brings pandas
-
-        caller = sys._getframe(1)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - documented
-        if caller.f_code.co_filename == __file__ and caller.f_back is not None:  # `near_first`
-            caller = caller.f_back
-        with refused_elsewhere(caller):
-            return run(*arguments, **named)
-
-    return statement
-
-
 def is_write(statement: object) -> bool:
     """Say whether a statement of SQL writes."""
     from siltstone.query.sql.writes.parse import write_of  # noqa: PLC0415 - few need it
@@ -142,17 +124,25 @@ def is_write(statement: object) -> bool:
     return write_of(statement) is not None
 
 
-def written(face: Any, *arguments: object, **named: object) -> Result:
-    """Have the owner run a statement that writes.
+def asked_sql(
+    face: Any, kind: Face, call: str, caller: FrameType, statement: str, parameters: Parameters
+) -> Any:
+    """Have the owner run a statement, which does not see the data frames of `caller`."""
+    from siltstone.query.sql.frames import refused_elsewhere  # noqa: PLC0415 - brings pandas
 
-    Raises:
-        ReadOnlyError: A snapshot runs it.
-    """
+    given = () if parameters is None else (parameters,)
+    with refused_elsewhere(caller):
+        return ask(face, operation(kind, call), statement, *given)
+
+
+def written(
+    face: Any, kind: Face, caller: FrameType, statement: str, parameters: Parameters
+) -> Result:
+    """Have the owner run a statement that writes; see `asked_sql`."""
     from siltstone.query.sql.result import Result  # noqa: PLC0415 - few need it
 
-    if face.written_by is None:
-        raise ReadOnlyError("a snapshot is read, not written: sql() of the store writes")
-    rows, seq, returned = ask(face, operation(face.written_by, "write_sql"), *arguments, **named)
+    found = asked_sql(face, kind, "write_sql", caller, statement, parameters)
+    rows, seq, returned = found
     return Result(returned, rows=rows, seq=seq)
 
 

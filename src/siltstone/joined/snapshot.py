@@ -5,27 +5,30 @@ Each method asks the owner for the same one; what is made of rows is made here.
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from siltstone.api.snapshot import Snapshot
 from siltstone.api.tables import SnapshotTable
 from siltstone.engine.read.moment import as_utc
-from siltstone.errors import ClosedError, RequestError
+from siltstone.errors import ClosedError, ReadOnlyError, RequestError
 from siltstone.joined import protocol
 from siltstone.joined.connection_pool import ConnectionPool
-from siltstone.joined.remote import ask, remote
+from siltstone.joined.remote import ask, asked_sql, is_write, remote
+from siltstone.local.snapshot import snapshot_at, table_at
 from siltstone.operations import Face, Operation, operation
+
+if TYPE_CHECKING:
+    from siltstone.query.sql import sql as queries
 
 
 @remote(Face.SNAPSHOT)
 class JoinedSnapshot(Snapshot):
     """All tables at one seq, for as long as it is held: a context manager, or until `close`."""
 
-    written_by: ClassVar[Face | None] = None
-    """Where its statements of SQL that write are run."""
     near = None
 
     def __init__(self, pool: ConnectionPool, named: dict[str, object]) -> None:
@@ -45,7 +48,7 @@ class JoinedSnapshot(Snapshot):
 
     def __reduce__(self) -> tuple[Callable[..., Snapshot], tuple[object, ...]]:
         """Pickle as path and seq: another process reads the files, at the same seq."""
-        return _snapshot_at, (str(self.root), self.seq)
+        return snapshot_at, (str(self.root), "", "first_use", self.seq)
 
     def close(self) -> None:
         self._is_open = False
@@ -82,6 +85,12 @@ class JoinedSnapshot(Snapshot):
         self._require_open()
         return self._pool.call(operation, path, arguments, named, snapshot=self._id)
 
+    def sql(self, statement: str, parameters: queries.Parameters = None) -> queries.Result:
+        caller = sys._getframe(1)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - documented
+        if is_write(statement):
+            raise ReadOnlyError("a snapshot is read, not written: sql() of the store writes")
+        return asked_sql(self, Face.SNAPSHOT, "sql", caller, statement, parameters)
+
     def __getitem__(self, name: str) -> JoinedSnapshotTable:
         return JoinedSnapshotTable(self, ask(self, operation(Face.SNAPSHOT, "id_of"), name))
 
@@ -114,7 +123,8 @@ class JoinedSnapshotTable(SnapshotTable):
 
     def __reduce__(self) -> tuple[Callable[..., SnapshotTable], tuple[object, ...]]:
         """Pickle as path, name and seq: another process reads the files, at the same seq."""
-        return _table_at, (str(self._snapshot.root), self._name, self._snapshot.seq)
+        seen = self._snapshot
+        return table_at, (str(seen.root), "", "first_use", self._name, seen.seq)
 
     def _ask(self, operation: Operation, arguments: list[object], named: dict[str, object]) -> Any:
         return self._snapshot.ask_table(operation, f"table/{self._name}", arguments, named)
@@ -122,15 +132,3 @@ class JoinedSnapshotTable(SnapshotTable):
     @property
     def name(self) -> str:
         return self._name
-
-
-def _snapshot_at(root: str, seq: int) -> Snapshot:
-    from siltstone.local.snapshot import snapshot_at  # noqa: PLC0415 - it brings an owner's parts
-
-    return snapshot_at(root, "", "first_use", seq)
-
-
-def _table_at(root: str, table: str, seq: int) -> SnapshotTable:
-    from siltstone.local.snapshot import table_at  # noqa: PLC0415 - as above
-
-    return table_at(root, "", "first_use", table, seq)

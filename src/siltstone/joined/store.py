@@ -16,8 +16,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from threading import Event
-from types import FrameType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -33,13 +32,14 @@ from siltstone.joined.connection_pool import ConnectionPool
 from siltstone.joined.near import Near
 from siltstone.joined.news.server_news import ServerNews
 from siltstone.joined.owner_turns import OwnerTurns
-from siltstone.joined.remote import ask, is_write, near_first, remote, written
+from siltstone.joined.remote import ask, asked_sql, is_write, near_first, remote, written
 from siltstone.joined.snapshot import JoinedSnapshot
 from siltstone.joined.targets import ServerTarget, Target
 from siltstone.joined.transactions.owner_commits import core_of
 from siltstone.joined.transactions.transaction import JoinedTransaction
 from siltstone.local.snapshot import seen_by
-from siltstone.local.store import LocalStore
+from siltstone.local.store import LocalStore, reopen
+from siltstone.local.tables import table_now
 from siltstone.operations import Effect, Face, Operation, operation
 from siltstone.options import Options, resolve
 from siltstone.paths import root_of
@@ -63,9 +63,6 @@ class JoinedStore(Store):
         ...     joined["orders"].count()
         2
     """
-
-    written_by: ClassVar[Face | None] = Face.STORE
-    """Where its statements of SQL that write are run."""
 
     def __init__(
         self,
@@ -174,12 +171,15 @@ class JoinedStore(Store):
 
         caller = sys._getframe(1)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - documented
         if is_write(statement):
-            return self._written(caller, statement, parameters)
+            found = written(self, Face.STORE, caller, statement, parameters)
+            if found.seq is not None:
+                self.pool.committed(found.seq)
+            return found
         if self.near is not None:
             with suppress(AskOwner), self.near.snapshot() as snapshot:
                 seen = seen_by(caller)
                 return collected(snapshot.read_sql(statement, parameters, variables=seen))
-        return self._asked_sql("sql", caller, statement, parameters)
+        return asked_sql(self, Face.STORE, "sql", caller, statement, parameters)
 
     def sql_reader(
         self, statement: str, parameters: queries.Parameters = None
@@ -189,27 +189,7 @@ class JoinedStore(Store):
             with suppress(AskOwner):
                 seen, snapshot = seen_by(caller), self.near.snapshot()
                 return snapshot.read_sql(statement, parameters, snapshot.close, variables=seen)
-        return self._asked_sql("sql_reader", caller, statement, parameters)
-
-    def _written(
-        self, caller: FrameType, statement: str, parameters: queries.Parameters
-    ) -> queries.Result:
-        from siltstone.query.sql.frames import refused_elsewhere  # noqa: PLC0415 - as above
-
-        with refused_elsewhere(caller):
-            found = written(self, statement, *(() if parameters is None else (parameters,)))
-        if found.seq is not None:
-            self.pool.committed(found.seq)
-        return found
-
-    def _asked_sql(
-        self, name: str, caller: FrameType, statement: str, parameters: queries.Parameters
-    ) -> Any:
-        from siltstone.query.sql.frames import refused_elsewhere  # noqa: PLC0415 - as above
-
-        given = () if parameters is None else (parameters,)
-        with refused_elsewhere(caller):
-            return ask(self, operation(Face.STORE, name), statement, *given)
+        return asked_sql(self, Face.STORE, "sql_reader", caller, statement, parameters)
 
     def lance_catalog(
         self,
@@ -340,7 +320,7 @@ class JoinedTable(Table):
     def __reduce__(self) -> tuple[Callable[..., Table], tuple[object, ...]]:
         """Pickle as path and id: what comes back reads the files, as of any store."""
         self._db.require_near("to be pickled")
-        return _table_now, (str(self._db.path), self._id)
+        return table_now, (str(self._db.path), "", "first_use", self._id)
 
     def _ask(self, operation: Operation, arguments: list[object], named: dict[str, object]) -> Any:
         return self._db.pool.call(operation, f"table/{self._id}", arguments, named)
@@ -359,13 +339,5 @@ class JoinedTable(Table):
 
 
 def _reopen(path: str) -> Store:
-    from siltstone.local.store import reopen  # noqa: PLC0415 - as in `_storage`
-
     root = root_of(path)
     return reopen(path, resolve(root, {}))
-
-
-def _table_now(root: str, table_id: int) -> Table:
-    from siltstone.local.tables import table_now  # noqa: PLC0415 - as above
-
-    return table_now(root, "", "first_use", table_id)

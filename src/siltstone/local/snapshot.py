@@ -348,14 +348,12 @@ def table_at(root: str, store_id: str, verify: str, table: str, seq: int) -> Sna
     """
     with reopened((root, store_id, verify)) as store:
         return _at(store, seq)[table]
-    raise AssertionError
 
 
 def snapshot_at(root: str, store_id: str, verify: str, seq: int) -> Snapshot:
     """Return a snapshot as another process pickled it; errors as of `table_at`."""
     with reopened((root, store_id, verify)) as store:
         return _at(store, seq)
-    raise AssertionError
 
 
 def _at(store: Opened, seq: int) -> LocalSnapshot:

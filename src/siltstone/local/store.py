@@ -187,7 +187,7 @@ class LocalStore(Store):
     def rename_table(self, name: str, new_name: str) -> results.Receipt:
         return self._commit(lambda tx: tx.rename_table(name, new_name))
 
-    def _commit(self, work: Callable[[Transaction], object]) -> results.Receipt:
+    def _commit(self, work: Callable[[LocalTransaction], object]) -> results.Receipt:
         with self.transaction() as tx:
             work(tx)
         assert tx.receipt is not None
@@ -276,10 +276,7 @@ class LocalStore(Store):
         return list(self._state().view.catalog.apps)
 
     def forget_token_app(self, app: str) -> results.Receipt:
-        with self.transaction() as tx:
-            tx.forget_app(app)
-        assert tx.receipt is not None
-        return tx.receipt
+        return self._commit(lambda tx: tx.forget_app(app))
 
     def outcome(self, transaction_id: str) -> Outcome:
         self._core.check()

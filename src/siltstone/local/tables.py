@@ -420,4 +420,3 @@ def table_now(root: str, store_id: str, verify: str, table_id: int) -> Table:
         found = LocalTable(core, table_id, indexes)
         _ = found.name  # it raises if the table was dropped
         return found
-    raise AssertionError

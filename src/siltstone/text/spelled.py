@@ -27,6 +27,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from siltstone.errors import SchemaMismatchError
+
 ERRORS = (ValueError, InvalidOperation, binascii.Error, msgspec.ValidationError)
 """What `value_of` raises for a text that is invalid for its type."""
 _MICROSECOND_DIGITS, _NANOSECOND_DIGITS = 6, 9
@@ -35,6 +37,18 @@ _WORD_OF = {math.inf: "Infinity", -math.inf: "-Infinity"}  # nan is not equal to
 _WORDS = {"NaN": math.nan, **{word: value for value, word in _WORD_OF.items()}}
 WORDS = tuple(f'"{word}"'.encode() for word in _WORDS)
 _SECONDS = re.compile(r"([+-]?)PT(\d+)[.,](\d{7,9})S")
+
+
+def value_in(name: str, kind: Any, value: object) -> Any:
+    """Return the Python value that a value of JSON stands for, in a column.
+
+    Raises:
+        SchemaMismatchError: It stands for none.
+    """
+    try:
+        return value_of(value, kind)
+    except ERRORS as error:
+        raise SchemaMismatchError(f"column {name!r} is {kind}: {value!r:.80}") from error
 
 
 def value_of(value: Any, kind: Any) -> Any:

@@ -23,7 +23,7 @@ _READ_BYTES = 64 << 10
 
 
 class FrameOwnerConnection:
-    """See the module; an `OwnerConnection`."""
+    """See the module; its methods are those of `HttpOwnerConnection`."""
 
     def __init__(self, target: SocketTarget, hello_timeout_s: float) -> None:
         self._target, self._hello_timeout_s = target, hello_timeout_s

@@ -20,7 +20,7 @@ import time
 import weakref
 from collections.abc import Mapping
 from contextlib import nullcontext, suppress
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from siltstone.api.tables import TransactionTable
 from siltstone.api.transaction import Transaction
@@ -35,7 +35,7 @@ from siltstone.joined import protocol
 from siltstone.joined.connection import Message
 from siltstone.joined.connection_pool import ConnectionPool
 from siltstone.joined.owner_turns import UNHEARD
-from siltstone.joined.remote import ask, is_write, near_first, remote, written
+from siltstone.joined.remote import ask, asked_sql, is_write, near_first, remote, written
 from siltstone.joined.transactions import large_writes
 from siltstone.joined.transactions.large_writes import StagedWrites
 from siltstone.joined.transactions.owner_commits import first_try
@@ -72,9 +72,6 @@ def writes_here(kind: type[T]) -> type[T]:
 @remote(Face.TRANSACTION)
 class JoinedTransaction(Transaction):
     """See the module. A context manager: commits at the end of the block, or rolls back."""
-
-    written_by: ClassVar[Face | None] = Face.TRANSACTION
-    """Where its statements of SQL that write are run."""
 
     def __init__(
         self, pool: ConnectionPool, named: dict[str, object], core: Core | None = None
@@ -225,31 +222,23 @@ class JoinedTransaction(Transaction):
     _table = table  # as `remote` asks for it
 
     def sql(self, statement: str, parameters: queries.Parameters = None) -> queries.Result:
-        from siltstone.query.sql.frames import refused_elsewhere  # noqa: PLC0415 - brings pandas
-        from siltstone.query.sql.sql import collected  # noqa: PLC0415 - as above
+        from siltstone.query.sql.sql import collected  # noqa: PLC0415 - brings pandas
 
         caller = sys._getframe(1)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - documented
-        given = () if parameters is None else (parameters,)
         if is_write(statement):
-            with refused_elsewhere(caller):
-                return written(self, statement, *given)
+            return written(self, Face.TRANSACTION, caller, statement, parameters)
         here = self.near
         if here is not None:
             with suppress(AskOwner):
                 return collected(here.read_sql(statement, parameters, seen_by(caller)))
-        with refused_elsewhere(caller):
-            return ask(self, operation(Face.TRANSACTION, "sql"), statement, *given)
+        return asked_sql(self, Face.TRANSACTION, "sql", caller, statement, parameters)
 
     def sql_reader(
         self, statement: str, parameters: queries.Parameters = None
     ) -> pa.RecordBatchReader:
         # At the owner: a write that moved the transaction there would end what is read here.
-        from siltstone.query.sql.frames import refused_elsewhere  # noqa: PLC0415 - as in `sql`
-
         caller = sys._getframe(1)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - documented
-        given = () if parameters is None else (parameters,)
-        with refused_elsewhere(caller):
-            return ask(self, operation(Face.TRANSACTION, "sql_reader"), statement, *given)
+        return asked_sql(self, Face.TRANSACTION, "sql_reader", caller, statement, parameters)
 
     @property
     def is_applied(self) -> bool:

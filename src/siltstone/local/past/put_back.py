@@ -32,7 +32,6 @@ from siltstone.engine.catalog.table_schema import table_schema_of
 from siltstone.engine.commit.committer import FRAME_BYTES_MAX
 from siltstone.engine.commit.core import Core
 from siltstone.engine.read.past import writes_since
-from siltstone.engine.read.reader import Reader
 from siltstone.engine.read.view import State
 from siltstone.engine.write.stage_task import Staged, StageTask, begin
 from siltstone.errors import ConflictError, LimitError, RequestError
@@ -156,11 +155,8 @@ class PutBack:
                 f" `{name} at (version => {first})`"
             )
 
-    def _reader(self, table: TableDefinition, seq: int) -> Reader:
-        return self.core.readers.open(self.state.view, table, seq)
-
     def _scan(self, table: TableDefinition, seq: int) -> pa.RecordBatchReader:
-        reader = self._reader(table, seq)
+        reader = self.core.readers.open(self.state.view, table, seq)
         schema = reader.table_schema
         return pa.RecordBatchReader.from_batches(schema.arrow, reader.scan())
 

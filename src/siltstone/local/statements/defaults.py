@@ -13,6 +13,7 @@ from siltstone.local.statements.running import Running, columns_of
 from siltstone.query.sql.writes.constants import LiteralValue
 from siltstone.query.sql.writes.queries import Values
 from siltstone.query.sql.writes.statements import Assignment, ValueText
+from siltstone.text.spelled import is_binary
 
 _KNOWN = (
     pa.types.is_integer, pa.types.is_boolean, pa.types.is_float64, pa.types.is_date32,
@@ -54,9 +55,7 @@ def _expression(text: str, kind: Any) -> str:
     literal = f"'{quoted}'"
     if is_uuid(kind):
         return f"CAST({literal} AS UUID)"
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        return f"from_hex({literal})"
-    if pa.types.is_fixed_size_binary(kind):
+    if is_binary(kind):
         return f"from_hex({literal})"
     if pa.types.is_duration(kind):
         per = _PER_UNIT.get(kind.unit)

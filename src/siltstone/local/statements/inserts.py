@@ -285,7 +285,7 @@ class _Inserting:
         return self.rows.column_names
 
     def _inserted(self, rows: pa.Table) -> Written:
-        returned = self.run.returned(self.statement, completed(rows, self.fields))
+        returned = self.run.returned(self.statement, lambda: completed(rows, self.fields))
         count = _write(self.table, self.statement, rows, self.names) if rows.num_rows else 0
         return Written(count, returned)
 
@@ -304,7 +304,8 @@ class _Inserting:
 
     def _set(self, new: pa.Table, existing: pa.Table) -> pa.Table:
         """Return the keys of the rows that exist, and what SET says of their columns."""
-        key, names = list(self.table.primary_key), self._assigned()
+        key = list(self.table.primary_key)
+        names = columns_of([each.column for each in self.statement.sets], self.fields)
         new = completed(new, self.fields)  # `excluded` has defaults of columns that are left out
         plain = None if self.statement.where else self._excluded(names)
         if plain is not None and not set(names).intersection(key):
@@ -324,9 +325,6 @@ class _Inserting:
         rows = {ROWS: new, EXISTING: existing}
         return assigned(self.run, "ON CONFLICT", query, self.fields, key, rows)
 
-    def _assigned(self) -> list[str]:
-        return columns_of([each.column for each in self.statement.sets], self.fields)
-
     def _excluded(self, names: Sequence[str]) -> list[str] | None:
         """Return the columns of the new row that SET assigns as they are; None: other values."""
         found = list[str]()
@@ -341,10 +339,10 @@ class _Inserting:
     # what is returned
 
     def _by_key(self, count: int, rows: pa.Table) -> Written:
-        if not self.statement.returning:
-            return Written(count)
-        keys = keys_of(rows, self.table.primary_key, self.fields)
-        return Written(count, self.run.returned(self.statement, self.table.get_many(keys)))
+        def found() -> pa.Table:
+            return self.table.get_many(keys_of(rows, self.table.primary_key, self.fields))
+
+        return Written(count, self.run.returned(self.statement, found))
 
 
 def assigned(

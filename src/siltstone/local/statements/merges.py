@@ -257,7 +257,8 @@ class _Plan:
                 continue
             found.append(after.cast(plain))
             words += [_WORDS[clause.action]] * after.num_rows
-        return self.run.returned(self._returning(), pa.concat_tables(found), _actions(words))
+        actions = _actions(words)
+        return self.run.returned(self._returning(), lambda: pa.concat_tables(found), actions)
 
     def _returning(self) -> MergeStatement:
         """Return the statement with a RETURNING whose `*` has not the action."""

@@ -49,6 +49,8 @@ STAGED_BYTES_MIN = 64 << 20
 _MISFITS = ("Conversion Error", "Invalid Input Error", "Out of Range Error")
 _FEW = re.compile(r'table "q" has (\d+) columns available but (\d+) columns specified')
 _NONE: Mapping[str, pa.Table] = MappingProxyType({})
+_TYPES: dict[pa.Schema, tuple[str, ...]] = {}
+"""DuckDB's types of some schemas, which it was asked for; any thread."""
 _TYPES_MAX = 64
 Read: TypeAlias = Callable[[str, Given, Mapping[str, pa.Table]], pa.RecordBatchReader]
 """Runs a query with parameters, and rows under names that no table has."""
@@ -147,15 +149,13 @@ class Running:
         """What the rows of the statement may take: alone as much as any statement, else a frame."""
         return self.core.sql.memory_bytes_max if self.is_alone else FRAME_BYTES_MAX
 
-    def values(
-        self, query: Values | Listed, fields: pa.Schema, rows: Mapping[str, pa.Table] = _NONE
-    ) -> pa.Table:
+    def values(self, query: Values | Listed, fields: pa.Schema) -> pa.Table:
         """Return the rows for columns of a table, which `fields` are those that are written.
 
         Raises:
             SchemaMismatchError: A value does not fit: its column and its row.
         """
-        return checked(self.rows_of(query, fields, rows), query.columns, fields)
+        return checked(self.rows_of(query, fields), query.columns, fields)
 
     def rows_of(
         self,
@@ -206,14 +206,16 @@ class Running:
                 schema=pa.schema([each.with_nullable(True) for each in key]),
             )
             types = self.read(types_query(key.names), {}, {ROWS: one}).read_all()
-            found = _TYPES.put(key, tuple(column[0].as_py() for column in types.columns))
+            if len(_TYPES) >= _TYPES_MAX:
+                _TYPES.clear()
+            found = _TYPES[key] = tuple(column[0].as_py() for column in types.columns)
         pairs = zip(fields.names, found, strict=True)
         return {name: TypedColumn(name, kind) for name, kind in pairs}
 
     def returned(
-        self, statement: Returning, rows: pa.Table, actions: pa.Table | None = None
+        self, statement: Returning, rows: Callable[[], pa.Table], actions: pa.Table | None = None
     ) -> pa.Table | None:
-        """Return what RETURNING asks for of some rows; None: it asks for nothing.
+        """Return what RETURNING asks for of some rows; None: it asks for nothing, also for no rows.
 
         `actions`: what became of each of the rows, which it may ask for, too.
         """
@@ -221,9 +223,9 @@ class Running:
         if not asked:
             return None
         if actions is None:
-            return self.rows(of_rows(asked, name, given), {ROWS: rows})
+            return self.rows(of_rows(asked, name, given), {ROWS: rows()})
         query = of_rows(asked, name, given, ACTIONS)
-        return self.rows(query, {ROWS: rows, ACTIONS: actions})
+        return self.rows(query, {ROWS: rows(), ACTIONS: actions})
 
     def check_returned(
         self, statement: Returning, fields: pa.Schema, actions: pa.Table | None = None
@@ -235,7 +237,7 @@ class Running:
         """
         if statement.returning and not self.is_alone:  # else its transaction ends with it
             plain = [each.with_nullable(True) for each in fields.remove_metadata()]
-            self.returned(statement, pa.schema(plain).empty_table(), actions)
+            self.returned(statement, pa.schema(plain).empty_table, actions)
 
     # many rows
 
@@ -264,25 +266,6 @@ class Running:
         for task, pieces in self.staged:
             task.discard(pieces)
         self.staged.clear()
-
-
-class _Types:
-    """DuckDB's types of some schemas, which it was asked for. Any thread."""
-
-    def __init__(self) -> None:
-        self._kept = dict[pa.Schema, tuple[str, ...]]()
-
-    def get(self, fields: pa.Schema) -> tuple[str, ...] | None:
-        return self._kept.get(fields)
-
-    def put(self, fields: pa.Schema, types: tuple[str, ...]) -> tuple[str, ...]:
-        if len(self._kept) >= _TYPES_MAX:
-            self._kept = {}  # one assignment: other threads read it
-        self._kept[fields] = types
-        return types
-
-
-_TYPES = _Types()
 
 
 def checked(

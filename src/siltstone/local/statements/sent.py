@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -19,7 +19,7 @@ from siltstone.query.sql.writes.parse import write_of
 from siltstone.query.sql.writes.statements import Change, IndexStatement, Write
 
 if TYPE_CHECKING:
-    from siltstone.query.sql.frames import Variables
+    from siltstone.local.transaction import LocalTransaction
     from siltstone.query.sql.result import Result
     from siltstone.query.sql.taken.values import Parameters
 
@@ -55,20 +55,6 @@ def refuse_directories(text: str) -> None:
         )
 
 
-class RunsStatements(Protocol):
-    """The transaction that a statement is run in."""
-
-    def run_sql(
-        self,
-        write: Write,
-        statement: str,
-        parameters: Parameters,
-        variables: Variables,
-        *,
-        is_alone: bool = False,
-    ) -> tuple[Running, Written]: ...
-
-
 @dataclass(frozen=True, slots=True)
 class SentStatement:
     """A statement and its parameters; `write` is None if it only reads. One thread."""
@@ -100,7 +86,7 @@ class SentStatement:
         """Whether it makes or drops an index, which is no part of a transaction."""
         return self.write is not None and isinstance(self.write.statement, IndexStatement)
 
-    def run(self, tx: RunsStatements, *, is_alone: bool) -> Written:
+    def run(self, tx: LocalTransaction, *, is_alone: bool) -> Written:
         """Run it in a transaction, of which it is all if `is_alone`; `discard` must follow."""
         assert self.write is not None
         run, written = tx.run_sql(

@@ -9,7 +9,6 @@ For all else DuckDB finds the keys and the new values.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pyarrow as pa
@@ -17,7 +16,7 @@ import pyarrow as pa
 from siltstone.api.tables import TransactionTable
 from siltstone.engine.filter import filters as store_filter
 from siltstone.errors import RequestError
-from siltstone.given import Key, Keys
+from siltstone.given import Key
 from siltstone.local.statements.defaults import in_sets
 from siltstone.local.statements.exact import carried, refuse_cut
 from siltstone.local.statements.inserts import assigned
@@ -52,7 +51,7 @@ def update(run: Running, statement: UpdateStatement) -> Written:
         wanted, values = found
         count = table.update(wanted, **values)
         keys = [wanted] if count else []
-        return _updated(run, statement, table, count, keys)
+        return Written(count, run.returned(statement, lambda: table.get_many(keys)))
     refuse_cut("UPDATE", key, fields, "update_many() or update_where()")
     values = [[each.value for each in statement.sets]]
     refuse_cut("UPDATE", carried(names, values, run.given), fields, "update_many()")
@@ -69,7 +68,8 @@ def update(run: Running, statement: UpdateStatement) -> Written:
     rows = assigned(run, "UPDATE", query, fields, key, {})
     keys = keys_of(rows, key, fields)
     refuse_twice("UPDATE", keys)  # an UNNEST makes several rows of one, too
-    return _updated(run, statement, table, write_partial(run, table, rows), keys)
+    count = _write_partial(run, table, rows)
+    return Written(count, run.returned(statement, lambda: table.get_many(keys)))
 
 
 def _target(statement: UpdateStatement | DeleteStatement) -> str:
@@ -98,7 +98,7 @@ def _one_row(
     return None if wanted is None else (wanted, values)
 
 
-def write_partial(run: Running, table: TransactionTable, rows: pa.Table) -> int:
+def _write_partial(run: Running, table: TransactionTable, rows: pa.Table) -> int:
     """Write the columns that rows have, over the rows that exist."""
     if not rows.num_rows:
         return 0
@@ -121,14 +121,6 @@ def refuse_twice(statement: str, keys: pa.Table) -> None:
         )
 
 
-def _updated(
-    run: Running, statement: UpdateStatement, table: TransactionTable, count: int, keys: Keys
-) -> Written:
-    if not statement.returning:
-        return Written(count)
-    return Written(count, run.returned(statement, table.get_many(keys)))
-
-
 # DELETE
 
 
@@ -138,13 +130,13 @@ def delete(run: Running, statement: DeleteStatement) -> Written:
     key, fields = table.primary_key, table.schema
     wanted = _key(run, statement, key, fields)
     if wanted is not None:
-        returned = _gone(run, statement, lambda: table.get_many([wanted]))
+        returned = run.returned(statement, lambda: table.get_many([wanted]))
         count = table.delete([wanted])
         assert count is not None  # it is one
         return Written(count, returned)
     filter_ = _filter(run, statement, key, fields)
     if filter_ is not None:
-        returned = _gone(run, statement, lambda: table.scan(filter=filter_).read_all())
+        returned = run.returned(statement, lambda: table.scan(filter=filter_).read_all())
         return Written(table.delete_where(filter_), returned)
     if not key:
         raise RequestError(
@@ -167,8 +159,8 @@ def _deleted(run: Running, statement: DeleteStatement, table: TransactionTable) 
     keys = keys_of(found, key, fields)
     if statement.sources and distinct(keys) < keys.num_rows:
         keys = keys.take(first_of_each(keys))
-    returned = _gone(run, statement, lambda: table.get_many(keys))
-    delete_keys(run, table, keys)
+    returned = run.returned(statement, lambda: table.get_many(keys))
+    _delete_keys(run, table, keys)
     return Written(keys.num_rows, returned)
 
 
@@ -208,7 +200,7 @@ def _is_taken(text: str, fields: pa.Schema) -> bool:
     return True
 
 
-def delete_keys(run: Running, table: TransactionTable, keys: pa.Table) -> None:
+def _delete_keys(run: Running, table: TransactionTable, keys: pa.Table) -> None:
     """Delete the rows with some keys, each of which has one."""
     if not keys.num_rows:
         return
@@ -216,15 +208,6 @@ def delete_keys(run: Running, table: TransactionTable, keys: pa.Table) -> None:
         run.stage(table, "delete", keys)
     else:
         table.delete(keys)
-
-
-def _gone(
-    run: Running, statement: DeleteStatement, rows: Callable[[], pa.Table]
-) -> pa.Table | None:
-    """Return what RETURNING asks for of the rows that are to be deleted."""
-    if not statement.returning:
-        return None
-    return run.returned(statement, rows())
 
 
 def truncate(run: Running, statement: TruncateStatement) -> Written:

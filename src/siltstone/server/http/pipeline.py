@@ -126,11 +126,10 @@ class Pipeline:
         *,
         lane: Lane | None = None,
         watchers: Watchers | None = None,
-        clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self.wire, self.policy, self.lane = wire, policy, lane
         self._access, self._spans = watchers or Watchers()
-        self.executor, self._clock_s = executor, clock_s
+        self.executor = executor
         self.counters, self.bodies = Counters(), Bodies()
         self.is_closing = False
 
@@ -142,7 +141,7 @@ class Pipeline:
         self, route: Route, request: HttpRequest, body: bytes, send: Callable[[Response], None]
     ) -> Exchange | None:
         """Begin to answer a request that came whole; return it if a thread has to go on."""
-        exchange, policy = Exchange(self, route, request, self._clock_s(), send), self.policy
+        exchange, policy = Exchange(self, route, request, time.monotonic(), send), self.policy
         try:
             exchange.caller = self._admitted(route, request)
             if route.is_at_once:
@@ -195,7 +194,7 @@ class Pipeline:
 
     async def answer(self, route: Route, request: HttpRequest, send: Send) -> None:
         """Answer one request whose body is on its way, or that waits for a turn."""
-        begun, caller = self._clock_s(), None
+        begun, caller = time.monotonic(), None
         try:
             caller = self._admitted(route, request)
             if route.is_at_once:
@@ -213,7 +212,7 @@ class Pipeline:
     ) -> None:
         key, counters = (route.path, response.status_code), self.counters
         counters.by_route[key] = counters.by_route.get(key, 0) + 1
-        took_s = self._clock_s() - begun_s
+        took_s = time.monotonic() - begun_s
         counters.seconds += took_s
         if route.is_read:
             counters.reads.add(took_s)
@@ -338,9 +337,10 @@ class Pipeline:
             raise
         return StreamedResponse(self, pieces, first, headers)
 
-    def end_in(self, seconds: float | None) -> Deadline | None:
+    @staticmethod
+    def end_in(seconds: float | None) -> Deadline | None:
         """Return when what may take so long must have ended; None is for ever."""
-        return None if seconds is None else Deadline.after(seconds, self._clock_s)
+        return None if seconds is None else Deadline.after(seconds, time.monotonic)
 
 
 class StreamedResponse(Response):

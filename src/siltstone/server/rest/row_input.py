@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from siltstone.errors import SchemaMismatchError
 from siltstone.lance_versions.errors import invalid
-from siltstone.text.spelled import AS_THEY_LOOK, ERRORS, has_floats, has_spelled, value_of
+from siltstone.text.spelled import AS_THEY_LOOK, has_floats, has_spelled, value_in
 
 _ID = attrgetter("id")
 
@@ -40,7 +40,7 @@ def json_values(row: dict[str, Any], schema: pa.Schema) -> dict[str, Any]:
 
 def _values(row: dict[str, Any], kinds: dict[str, pa.DataType]) -> dict[str, Any]:
     return {
-        name: _value(value, kinds[name], name) if name in kinds else value
+        name: value_in(name, kinds[name], value) if name in kinds else value
         for name, value in row.items()
     }
 
@@ -52,13 +52,6 @@ def json_key(key: object, schema: pa.Schema, names: Sequence[str]) -> Any:
     if isinstance(key, list):
         if len(key) != len(names):
             raise SchemaMismatchError(f"a key has the columns {list(names)}, not {key!r:.80}")
-        parts = [_value(v, schema.field(n).type, n) for v, n in zip(key, names, strict=True)]
+        parts = [value_in(n, schema.field(n).type, v) for v, n in zip(key, names, strict=True)]
         return tuple(parts) if len(parts) != 1 else parts[0]
-    return _value(key, schema.field(names[0]).type, names[0]) if names else key
-
-
-def _value(value: Any, kind: pa.DataType, name: str) -> Any:
-    try:
-        return value_of(value, kind)
-    except ERRORS as error:
-        raise SchemaMismatchError(f"column {name!r} is {kind}: {value!r:.80}") from error
+    return value_in(names[0], schema.field(names[0]).type, key) if names else key

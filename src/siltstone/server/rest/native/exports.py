@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from siltstone.server.http.replies import ByteSink, Pieces
 from siltstone.server.rest.wire import PIECE_BYTES, encoded
+from siltstone.text.spelled import is_binary
 
 CSV, PARQUET = "csv", "parquet"
 _TYPES = {CSV: "text/csv; charset=utf-8", PARQUET: "application/vnd.apache.parquet"}
@@ -29,7 +30,8 @@ def exported(rows: pa.RecordBatchReader, form: str) -> Pieces:
 
 def _csv(rows: pa.RecordBatchReader) -> Iterator[bytes]:
     csv: Any = importlib.import_module("pyarrow.csv")
-    sink, schema = ByteSink(), pa.schema([_spelled_field(each) for each in rows.schema])
+    fields = [f if _is_plain(f.type) else pa.field(f.name, pa.string()) for f in rows.schema]
+    sink, schema = ByteSink(), pa.schema(fields)
     writer: Any = csv.CSVWriter(sink, schema)
     for batch in rows:
         columns = [_spelled(column) for column in batch.columns]
@@ -60,12 +62,7 @@ def _parquet(rows: pa.RecordBatchReader) -> Iterator[bytes]:
 
 def _is_plain(kind: pa.DataType) -> bool:
     """Say whether Arrow writes values of this type into a cell by itself."""
-    is_bytes = pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
-    return not (pa.types.is_nested(kind) or is_bytes or pa.types.is_fixed_size_binary(kind))
-
-
-def _spelled_field(field: pa.Field) -> pa.Field:
-    return field if _is_plain(field.type) else pa.field(field.name, pa.string())
+    return not (pa.types.is_nested(kind) or is_binary(kind))
 
 
 def _spelled(column: pa.Array) -> pa.Array:

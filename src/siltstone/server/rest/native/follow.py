@@ -39,11 +39,11 @@ _BEGIN, _IDLE = b"retry: 1000\n\n", b":\n\n"
 
 
 class FollowRoutes:
-    """See the module. Any thread. `followers_max`: above it, one more is refused."""
+    """See the module. Any thread."""
 
-    def __init__(self, served: Served, followers_max: int = FOLLOWERS_MAX) -> None:
-        self._served, self._most = served, followers_max
-        self._room = threading.Semaphore(followers_max)
+    def __init__(self, served: Served) -> None:
+        self._served = served
+        self._room = threading.Semaphore(FOLLOWERS_MAX)
 
     def follow(self, call: RestCall[None]) -> Reply[Pieces]:
         """Stream the commits since a seq as server-sent events, as they become durable."""
@@ -57,7 +57,7 @@ class FollowRoutes:
         else:  # what is wrong is said before the first event
             events = self._events(since, until, db.changes(since, until, names), names)
         if not self._room.acquire(blocking=False):
-            raise BusyError(f"{self._most} clients follow this store already")
+            raise BusyError(f"{FOLLOWERS_MAX} clients follow this store already")
         held = ExitStack()  # it is closed more than once, and gives the place back once
         held.callback(self._room.release)
         feed = Feed(self._served.parts.core.writer().news.heard, _IDLE)
