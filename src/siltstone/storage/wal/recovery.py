@@ -35,6 +35,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -127,17 +128,16 @@ def recover(
             raise FencedError(epoch, chain.newest.header.epoch)
         torn_tail = _set_aside(files, quarantine, chain)
         goes_on = chain.known is not None
-        write = _write_next if goes_on else _write_again
-        fresh, size = write(files, directory, chain, epoch, segment_bytes)
+        header, frames = (_next if goes_on else _again)(chain, epoch)
+        fresh, size = _write_fresh(files, directory, chain, header, frames, segment_bytes)
         cross(Failpoint.OWN_AFTER_SEGMENT)
         file, mark = _open_for_append(files, directory, fresh)
         cross(Failpoint.OWN_AFTER_MARK)
-    number = fresh.end.segment
     pool = SegmentPool(
         files,
         directory,
         epoch=epoch,
-        taken=number,
+        taken=fresh.end.segment,
         reserve=reserve,
         require_in_place=require_in_place,
         give_way=give_way,
@@ -176,12 +176,9 @@ def _chain(
     known: Confirmed | None,
 ) -> Chain:
     """Return the log behind a place, all of that durable; or all of the log."""
-    chain = read_chain(
-        files, directory, store_id=store_id, floor=floor, last_seq=last_seq, known=known
-    )
-    if chain.known is None or _is_stored(files, directory, chain):
-        return chain
-    return read_chain(files, directory, store_id=store_id, floor=floor, last_seq=last_seq)
+    read = partial(read_chain, files, directory, store_id=store_id, floor=floor, last_seq=last_seq)
+    chain = read(known=known)
+    return chain if chain.known is None or _is_stored(files, directory, chain) else read()
 
 
 def _is_stored(files: Files, directory: Path, chain: Chain) -> bool:
@@ -225,25 +222,20 @@ def _set_aside(files: Files, quarantine: Path, chain: Chain) -> Path | None:
     return copy
 
 
-def _write_again(
-    files: Files, directory: Path, chain: Chain, epoch: Epoch, segment_bytes: int
-) -> tuple[Stretch, int]:
-    """Write the newest segment again, in the new epoch; it is durable, name and content."""
+def _again(chain: Chain, epoch: Epoch) -> tuple[SegmentHeader, Sequence[Frame]]:
+    """Return the header and the frames of the newest segment, in the new epoch."""
     old = chain.newest
     header = msgspec.structs.replace(
         old.header, epoch=epoch, durable_offset=old.end.offset, is_recycled=False
     )
-    return _write_fresh(files, directory, chain, header, chain.frames, segment_bytes)
+    return header, chain.frames
 
 
-def _write_next(
-    files: Files, directory: Path, chain: Chain, epoch: Epoch, segment_bytes: int
-) -> tuple[Stretch, int]:
-    """Write the segment behind the newest one, in the new epoch, without a frame."""
+def _next(chain: Chain, epoch: Epoch) -> tuple[SegmentHeader, Sequence[Frame]]:
+    """Return the header of the segment behind the newest one, in the new epoch, and no frame."""
     old = chain.newest
     number = SegmentNumber(old.end.segment + 1)
-    header = SegmentHeader(old.header.store_id, epoch, number, previous=old.end)
-    return _write_fresh(files, directory, chain, header, (), segment_bytes)
+    return SegmentHeader(old.header.store_id, epoch, number, previous=old.end), ()
 
 
 def _write_fresh(
@@ -254,7 +246,10 @@ def _write_fresh(
     frames: Sequence[Frame],
     segment_bytes: int,
 ) -> tuple[Stretch, int]:
-    """Write a segment with frames; what was only ready goes first: the disk may be full."""
+    """Write a segment with frames; it is durable, name and content.
+
+    What was only ready goes first: the disk may be full.
+    """
     _remove_leftovers(files, directory, chain)
     data, header = encode_header(header)
     path = segment_path(directory, header.epoch, header.segment)
