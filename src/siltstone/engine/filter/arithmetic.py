@@ -91,17 +91,15 @@ def _modulo(left: Value, right: Value) -> Value:
     return Value(type_, pc.subtract_checked(dividend, pc.multiply_checked(quotient, safe)))
 
 
-def negative_literal(literal: Literal) -> Literal:
-    if isinstance(literal.value, Decimal):
+def negative(term: Value | Literal) -> Value | Literal:
+    if isinstance(term, Value):
+        return _of_number("-", term, pc.negate_checked)
+    if isinstance(term.value, Decimal):
         # copy_negate: the unary minus of Decimal rounds to 28 digits and drops -0's sign.
-        return Literal(literal.kind, literal.value.copy_negate())
-    if literal.kind == "null":
-        return literal
-    raise RequestError(f"- needs a number, not a {literal.kind} literal")
-
-
-def negative(value: Value) -> Value:
-    return _of_number("-", value, pc.negate_checked)
+        return Literal(term.kind, term.value.copy_negate())
+    if term.kind == "null":
+        return term
+    raise RequestError(f"- needs a number, not a {term.kind} literal")
 
 
 def _of_number(name: str, value: Value, kernel: Callable[..., pc.Expression]) -> Value:

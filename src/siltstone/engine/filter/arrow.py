@@ -203,16 +203,13 @@ def _chosen(when: FilterPiece, then: FilterPiece, other: FilterPiece) -> FilterP
     found: pc.Expression = cast("Any", pc.if_else)(
         when.expression, then.expression, other.expression
     )
-    push = pushed.Implied(then.push) if _is_null_scalar(other) else None
+    is_null = other.scalar is not None and not other.scalar.is_valid
+    push = pushed.Implied(then.push) if is_null else None
     if push is not None and isinstance(then.push, pushed.FalseIfNull):
         is_known = cast("Any", pc.field(then.push.column)).is_valid()
         if cast("Any", when.expression).equals(is_known):
             return FilterPiece(found, push=then.push.part)
     return FilterPiece(found, push=push)
-
-
-def _is_null_scalar(piece: FilterPiece) -> bool:
-    return piece.scalar is not None and not piece.scalar.is_valid
 
 
 def _compared(sign: Operator, left: FilterPiece, right: FilterPiece) -> FilterPiece:

@@ -24,7 +24,7 @@ Term = Value | Literal
 VALUES_MAX = 1_024
 """Of longer lists it is not remembered which values a column may have."""
 
-_FLIPPED: dict[Operator, Operator] = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+FLIPPED: dict[Operator, Operator] = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 KERNELS: dict[Operator, Callable[[pc.Expression, pc.Expression], pc.Expression]] = {
     "=": operator.eq,
     "!=": operator.ne,
@@ -91,7 +91,7 @@ def compare(sign: Operator, left: Term, right: Term) -> Value:
     if isinstance(left, Literal) and isinstance(right, Literal):
         left = of_scalar(filter_literals.own_scalar(left))
     if isinstance(left, Literal):
-        left, right, sign = right, left, _FLIPPED.get(sign, sign)
+        left, right, sign = right, left, FLIPPED.get(sign, sign)
     left, right = typed.of_uuid(left, right), typed.of_uuid(right, left)
     value = cast("Value", left)
     if isinstance(right, Literal):

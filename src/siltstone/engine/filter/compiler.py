@@ -305,13 +305,6 @@ def _arithmetic(walk: _Compiler, node: Expression) -> Value:
     return arithmetic.binary(operator, walk.value(node.this), walk.value(node.expression))
 
 
-def _minus(walk: _Compiler, node: Expression) -> Term:
-    found = walk.term(node.this)
-    if isinstance(found, Literal):
-        return arithmetic.negative_literal(found)
-    return arithmetic.negative(found)
-
-
 def _function(walk: _Compiler, node: Expression) -> Value:
     return arithmetic.function(type(node).__name__, walk.value(node.this))
 
@@ -359,7 +352,7 @@ _BUILDERS: dict[type[Expression], tuple[_Builder, frozenset[str]]] = {
     exp.Like: (_like, _TWO),
     exp.ILike: (_like, _TWO),
     exp.Escape: (_escape, _TWO),
-    exp.Neg: (_minus, _ONE),
+    exp.Neg: (lambda walk, node: arithmetic.negative(walk.term(node.this)), _ONE),
     exp.Cast: (
         lambda walk, node: arithmetic.cast(walk.term(node.this), node.args["to"]),
         frozenset({"this", "to"}),

@@ -10,18 +10,16 @@ be those that it would find itself.
 from __future__ import annotations
 
 import math
+import operator
 from functools import partial
 from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from siltstone.engine.filter import arrow, compare
+from siltstone.engine.filter import arrow, compare, typed
 from siltstone.engine.filter.arrow import Calls, FilterPiece
 from siltstone.engine.filter.literals import Operator
-
-_NULL = pc.scalar(cast("Any", pa.scalar(None, pa.bool_())))
-_MIRRORED: dict[Operator, Operator] = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 def ranked(expression: pc.Expression, schema: pa.Schema) -> pc.Expression:
@@ -35,8 +33,8 @@ def ranked(expression: pc.Expression, schema: pa.Schema) -> pc.Expression:
 
 def _compared(sign: Operator, left: FilterPiece, right: FilterPiece) -> FilterPiece:
     if left.scalar is not None and right.scalar is None:
-        return _compared(_MIRRORED.get(sign, sign), right, left)
-    value = None if right.scalar is None else right.scalar
+        return _compared(compare.FLIPPED.get(sign, sign), right, left)
+    value = right.scalar
     if value is None or not value.is_valid or not pa.types.is_floating(value.type):
         return FilterPiece(compare.KERNELS[sign](left.expression, right.expression))
     return FilterPiece(_ranked(sign, left.expression, float(value.as_py())))
@@ -59,18 +57,15 @@ def _ranked(sign: Operator, column: pc.Expression, value: float) -> pc.Expressio
 
 
 def _is_in(piece: FilterPiece, options: pa.Scalar[Any]) -> FilterPiece:
-    values = cast(
-        "pa.Array[Any]", cast("Any", cast("pa.StructScalar", options)["value_set"]).values
-    )
+    values: pa.Array[Any] = cast("Any", options)["value_set"].values
     if not pa.types.is_floating(values.type) or not len(values):
         return FilterPiece(piece.expression.isin(values))
-    found: pc.Expression | None = None
-    for value in values.to_pylist():
-        # A null in the list is as `x = NULL`: neither true nor false.
-        each = _NULL if value is None else _ranked("=", piece.expression, float(value))
-        found = each if found is None else found | each
-    assert found is not None
-    return FilterPiece(found)
+    # A null in the list is as `x = NULL`: neither true nor false.
+    found = [
+        typed.null() if value is None else _ranked("=", piece.expression, float(value))
+        for value in values.to_pylist()
+    ]
+    return FilterPiece(compare.balanced(operator.or_, found))
 
 
 _CALLS: Calls = {
