@@ -18,22 +18,18 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class AwaitedHandle(Protocol):
-    """What makes the calls of its sync counterpart: by name, where they may wait."""
-
-    async def _call(self, name: str, /, *arguments: Any, **named: Any) -> Any: ...
-
-
 def awaited(
     call: Callable[Concatenate[Any, P], T],
 ) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
-    """Return the method of that name whose result is awaited."""
+    """Return the method of that name whose result is awaited.
+
+    The `_call` of its handle makes the calls of the sync counterpart: by name, where they may wait.
+    """
     name = call.__name__
 
     @wraps(call)
-    async def wait(handle: AwaitedHandle, /, *arguments: Any, **named: Any) -> Any:
-        call = handle._call  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - as it says
-        return await call(name, *arguments, **named)
+    async def wait(handle: Any, /, *arguments: Any, **named: Any) -> Any:
+        return await handle._call(name, *arguments, **named)  # noqa: SLF001 - as it says
 
     wait.__doc__ = told(call)
     return wait  # type: ignore[return-value]
