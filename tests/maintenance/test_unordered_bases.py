@@ -15,7 +15,7 @@ from siltstone.maintenance.gc.superseded import Superseded
 from siltstone.maintenance.merge import unordered as unordered_bases
 from siltstone.maintenance.merge.merge_child import MergeChild
 from siltstone.maintenance.merge.unordered import unordered
-from siltstone.maintenance.schedule.overdue import Overdue
+from siltstone.maintenance.schedule.overdue import due_steps
 from siltstone.open.background import Background
 from tests.maintenance.stores import open_store
 
@@ -72,11 +72,11 @@ def test_the_background_begins_one_merge_for_it(
 def test_the_upkeep_of_an_end_has_it_to_do(db: LocalStore) -> None:
     view = db._core.state().view
     assert len(unordered(view.record)) == 1
-    assert Overdue.at(view, db._parts.site, 64 << 20).merge
+    assert "merge" in due_steps(view, db._parts.site, 64 << 20)
     db.merge()
     view = db._core.state().view
     assert not unordered(view.record)
-    assert not Overdue.at(view, db._parts.site, 64 << 20).merge
+    assert "merge" not in due_steps(view, db._parts.site, 64 << 20)
 
 
 def test_few_rows_wait_for_the_next_merge(db: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:

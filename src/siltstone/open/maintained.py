@@ -17,7 +17,7 @@ from pathlib import Path
 from siltstone.engine.recover.replay import view_of
 from siltstone.errors import SiltstoneError, in_words
 from siltstone.maintenance.backup.sent_records import mirrors_of
-from siltstone.maintenance.schedule.overdue import Overdue
+from siltstone.maintenance.schedule.overdue import due_steps
 from siltstone.maintenance.schedule.upkeep import Ending, Progress
 from siltstone.open.environment import Env, Storage
 from siltstone.open.owner import own_store
@@ -76,5 +76,4 @@ def due(root: Path, options: Options, env: Env) -> tuple[str, ...]:
     record, lease = storage.site.manifests.lease_newest()
     with lease:
         view = view_of(record, lease, storage.readers)
-        found = Overdue.at(view, storage.site, options.memory_bytes_max)
-        return tuple(step for step, _ in found.steps())
+        return tuple(due_steps(view, storage.site, options.memory_bytes_max))

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from siltstone.errors import BusyError, CorruptionError, RequestError, SiltstoneError
+from siltstone.errors import BusyError, RequestError, SiltstoneError
 from siltstone.formats import bucket as formats
 from siltstone.formats.bucket import BucketMark, MirrorHolder
 from siltstone.storage.bucket.bucket import Bucket
@@ -163,7 +163,3 @@ def require_of(url: str, found: FoundMark, store_id: str, root: object) -> None:
             f"{url} has the mirror of store {found.mark.store_id}, and {root} is store"
             f" {store_id}: choose another prefix"
         )
-
-
-def missing_mark(url: str) -> CorruptionError:
-    return CorruptionError(url, None, "the object is missing")

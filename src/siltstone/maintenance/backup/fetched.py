@@ -7,6 +7,7 @@ A file that is there already is read and kept.
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,8 +77,7 @@ class Fetched:
     def _parts(self, file: InventoryFile, temporary: Path) -> None:
         digest, offset = xxhash.xxh3_64(), 0
         self.files.mkdir(temporary.parent)
-        out = self.files.open(temporary, new=True)
-        try:
+        with closing(self.files.open(temporary, new=True)) as out:
             while offset < file.size:
                 end = min(offset + PART_BYTES, file.size)
                 part = self.bucket.objects.get_range(file.path, offset, end)
@@ -88,8 +88,6 @@ class Fetched:
                 offset += len(part.data)
             self._require_same(file, offset, digest.hexdigest())
             out.sync()
-        finally:
-            out.close()
 
     def _require_same(self, file: InventoryFile, size: int, xxh3: str) -> None:
         require_same(self.bucket.key_url(file.path), (size, xxh3), file)

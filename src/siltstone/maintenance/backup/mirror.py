@@ -39,7 +39,6 @@ from siltstone.maintenance.backup.bucket_vacuum import is_due
 from siltstone.maintenance.backup.claim import (
     Claims,
     FoundMark,
-    missing_mark,
     require_nothing_else,
     require_of,
 )
@@ -240,7 +239,8 @@ class Mirrorer:
                 raise BusyError(f"{url}: another mirror began just now; try again")
             return _SeenBucket(None)
         if formats.MARK not in there:
-            raise missing_mark(self.bucket.key_url(formats.MARK))
+            key_url = self.bucket.key_url(formats.MARK)
+            raise CorruptionError(key_url, None, "the object is missing")
         numbers = numbers_in([head.key for head in chain])
         newest = self.bucket.read(numbers[-1]) if numbers else None
         if adopt and mark.mark.store_id != store_id:

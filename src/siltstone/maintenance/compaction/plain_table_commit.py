@@ -108,11 +108,8 @@ class PlainTablesOfAnOwner(msgspec.Struct, frozen=True):
     @contextlib.contextmanager
     def catalog(self) -> Generator[Catalog]:
         """See `PlainTables.catalog`."""
-        follower = self.follow()
-        try:
+        with contextlib.closing(self.follow()) as follower:
             yield follower.state().view.catalog
-        finally:
-            follower.close()
 
     def advance(self, incarnation: int, compacted: Sequence[Compacted], began_us: int) -> bool:
         """See `PlainTables.advance`; only the owner can."""

@@ -93,6 +93,4 @@ def put_on(tables: Tables, pin: Pin, compacted: Sequence[Compacted]) -> Pin:
     Raises:
         UnavailableError: The file system refuses; no pin came of it.
     """
-    if not compacted:
-        return pin
     return put_fitting(pin, compacted, tables.compactor.swap)[0]

@@ -19,7 +19,7 @@ from siltstone.engine.levels.history_run import HistoryRun
 from siltstone.formats.manifest import Pin
 from siltstone.storage.site import site_of
 from siltstone.storage.tables.store_tables import Tables
-from siltstone.storage.tables.values import StagedFiles
+from siltstone.storage.tables.values import Span, StagedFiles
 
 ROWS_MAX = 1 << 20
 
@@ -70,19 +70,12 @@ Execute = Callable[[Sequence[MergeTask]], Iterable[StagedFiles]]
 
 
 def survivors(
-    pin: Pin,
-    table_schema: TableSchema,
-    gone: Sequence[tuple[int, int]],
-    drop: np.ndarray,
+    pin: Pin, table_schema: TableSchema, gone: Sequence[Span], drop: np.ndarray
 ) -> Iterator[MergeTask]:
     """Plan the rows of the parts `gone` without the positions `drop` (ascending)."""
     names, fields = tuple(table_schema.arrow.names), table_schema.arrow
-    for first, end in _grouped(gone):
-        low, high = np.searchsorted(drop, (first, end))
-        mask = np.ones(end - first, bool)
-        mask[drop[low:high] - first] = False
-        if mask.any():
-            yield MergeTask(pin, pin, (first, end), _bits(mask), names, fields)
+    for span, kept in _chosen(gone, drop, are_kept=False):
+        yield MergeTask(pin, pin, span, kept, names, fields)
 
 
 def live_rows(
@@ -91,24 +84,31 @@ def live_rows(
     """Plan the rows of un-merged history at `ordinals` (ascending)."""
     source, positions = run.table, run.positions_of(ordinals)
     stored, fields = run.stored(table_schema, table_schema.arrow.names), table_schema.arrow
-    for first, end in _grouped(source.spans):
+    for span, kept in _chosen(source.spans, positions, are_kept=True):
+        yield MergeTask(pin, source.pin, span, kept, stored, fields)
+
+
+def _chosen(
+    spans: Sequence[Span], positions: np.ndarray, *, are_kept: bool
+) -> Iterator[tuple[Span, bytes]]:
+    """Yield spans, and as bits which of their rows: those at some positions, or all others.
+
+    The positions ascend. Spans without such a row are left out.
+    """
+    for first, end in _grouped(spans):
         low, high = positions.searchsorted((first, end))
-        if low < high:
-            mask = np.zeros(end - first, bool)
-            mask[positions[low:high] - first] = True
-            yield MergeTask(pin, source.pin, (first, end), _bits(mask), stored, fields)
+        mask = np.full(end - first, not are_kept)
+        mask[positions[low:high] - first] = are_kept
+        if mask.any():
+            yield (first, end), np.packbits(mask).tobytes()
 
 
-def _grouped(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+def _grouped(spans: Sequence[Span]) -> list[Span]:
     """Join adjacent spans as long as they have at most `ROWS_MAX` rows together."""
-    found: list[tuple[int, int]] = []
+    found: list[Span] = []
     for first, end in spans:
         if found and found[-1][1] == first and end - found[-1][0] <= ROWS_MAX:
             found[-1] = (found[-1][0], end)
         else:
             found.append((first, end))
     return found
-
-
-def _bits(mask: np.ndarray) -> bytes:
-    return np.packbits(mask).tobytes()

@@ -15,7 +15,7 @@ Lock: none; the owner writes OWED, and what maintains the store in its place.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 
 import msgspec
@@ -50,36 +50,24 @@ _FILE = CheckedJson(
 )  # fmt: skip
 
 
-class Overdue(msgspec.Struct, frozen=True):
-    """What is to be done for a store: the rows that each step is about; 0: it is not due."""
+def due_steps(view: View, site: Site, memory_bytes_max: int) -> dict[str, int]:
+    """Return the steps that are overdue of what a view has flushed, in their order.
 
-    merge: int = 0
-    optimize: int = 0
-    vacuum: int = 0
+    Each has the rows that it is about, at least 1.
 
-    @classmethod
-    def at(cls, view: View, site: Site, memory_bytes_max: int) -> Overdue:
-        """Return what is overdue of what a view has flushed.
-
-        Raises:
-            SiltstoneError: A file cannot be read.
-        """
-        record, found = view.record, crumbled(view.record, site.tables.reader)
-        is_behind = may_want_merge(record, memory_bytes_max) and wants_merge(view, memory_bytes_max)
-        is_behind |= bool(unordered(record))
-        is_old = vacuumed_s_ago(site.files, site.manifests) >= VACUUM_INTERVAL_S
-        return cls(
-            merge=max(1, unmerged_rows(view)) if is_behind else 0,
-            optimize=max(1, _history_rows(record, found)) if found else 0,
-            vacuum=max(1, sum(pin.rows for pin in pins_of(record))) if is_old else 0,
-        )
-
-    def steps(self) -> Iterator[tuple[str, int]]:
-        """Yield the steps that are due, in their order, with the rows that each is about."""
-        for step in ("merge", "optimize", "vacuum"):
-            rows: int = getattr(self, step)
-            if rows:
-                yield step, rows
+    Raises:
+        SiltstoneError: A file cannot be read.
+    """
+    record, found = view.record, crumbled(view.record, site.tables.reader)
+    is_behind = may_want_merge(record, memory_bytes_max) and wants_merge(view, memory_bytes_max)
+    is_behind |= bool(unordered(record))
+    is_old = vacuumed_s_ago(site.files, site.manifests) >= VACUUM_INTERVAL_S
+    rows = {
+        "merge": unmerged_rows(view) if is_behind else None,
+        "optimize": _history_rows(record, found) if found else None,
+        "vacuum": sum(pin.rows for pin in pins_of(record)) if is_old else None,
+    }
+    return {step: max(1, count) for step, count in rows.items() if count is not None}
 
 
 def may_want_merge(record: Record, memory_bytes_max: int) -> bool:

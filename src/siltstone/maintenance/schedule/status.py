@@ -17,7 +17,7 @@ from siltstone.errors import CorruptionError
 from siltstone.formats.manifest import Pin
 from siltstone.maintenance.index.index_plan import IndexStatus, declared_on, statuses
 from siltstone.maintenance.schedule.mirror_status import MirrorStatus, mirrors
-from siltstone.maintenance.schedule.overdue import Overdue, Owed
+from siltstone.maintenance.schedule.overdue import Owed, due_steps
 from siltstone.maintenance.schedule.pace import Backpressure
 from siltstone.storage.cache.part_cache import CacheUse, PartCache
 from siltstone.storage.files.files import Files
@@ -271,7 +271,10 @@ def status_of(
             None if counts.shipped_seq is None else max(0, state.visible - counts.shipped_seq)
         ),
         shipping=counts.shipping,
-        owed=(*_owed(site, view, memory_bytes_max), *_owed_to(mirrored)),
+        owed=(
+            *_owed(site, view, memory_bytes_max),
+            *(["mirror"] if any(each.is_owed and each.behind for each in mirrored) else []),
+        ),
         mirrors=mirrored,
         cache=CacheUse() if parts is None else parts.use(),
     )
@@ -280,15 +283,8 @@ def status_of(
 def _owed(site: Site, view: View, memory_bytes_max: int) -> tuple[str, ...]:
     """Return the steps that did not fit into a close, and that were not done since."""
     owed = Owed(site).read()
-    if not owed:
-        return ()
-    return tuple(
-        step for step, _ in Overdue.at(view, site, memory_bytes_max).steps() if step in owed
-    )
-
-
-def _owed_to(mirrored: tuple[MirrorStatus, ...]) -> tuple[str, ...]:
-    return ("mirror",) if any(each.is_owed and each.behind for each in mirrored) else ()
+    due = due_steps(view, site, memory_bytes_max) if owed else {}
+    return tuple(step for step in due if step in owed)
 
 
 def memory_of(view: View, recent_bytes: int, lance_bytes: int, bytes_max: int) -> Memory:

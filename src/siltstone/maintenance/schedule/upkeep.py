@@ -34,7 +34,7 @@ from siltstone.failpoints import Failpoint, cross
 from siltstone.maintenance.gc.sweep import StoppedError
 from siltstone.maintenance.gc.vacuum import Vacuum
 from siltstone.maintenance.merge.merge_child import MergeChild
-from siltstone.maintenance.schedule.overdue import Overdue, Owed, may_want_merge
+from siltstone.maintenance.schedule.overdue import Owed, due_steps, may_want_merge
 from siltstone.options import Options
 from siltstone.storage.manifest.ownership import Ownership
 from siltstone.storage.site import Site
@@ -155,7 +155,7 @@ class Upkeep:
 
     def _done(self, view: View, at: _Time) -> tuple[dict[str, int], Mapping[str, int]]:
         """Look what is due, and do it; return what is left of it, and what was before."""
-        due = dict(Overdue.at(view, self._site, self._options.memory_bytes_max).steps())
+        due = due_steps(view, self._site, self._options.memory_bytes_max)
         before, is_asked = self._owed.read(), at.ending.upkeep
         wanted = due if is_asked else {s: n for s, n in due.items() if _is_worth(n, before, s)}
         left = {step: before[step] for step in due if step not in wanted}

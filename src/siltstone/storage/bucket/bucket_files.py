@@ -160,9 +160,7 @@ class BucketFiles:
 
     def exists(self, path: Path) -> bool:
         key = self._key(path)
-        if f"/{key}/".find(_NAMES_OF_KEPT) >= 0:
-            return False
-        return self._size(key) is not None
+        return _NAMES_OF_KEPT not in f"/{key}/" and self._size(key) is not None
 
     def is_dir(self, path: Path) -> bool:
         return any(True for _ in self.objects.list_after(self._prefix(path)))

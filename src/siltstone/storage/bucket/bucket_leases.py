@@ -28,7 +28,6 @@ from siltstone.errors import SiltstoneError, UnavailableError
 from siltstone.formats import bucket as formats
 from siltstone.formats.bucket import BucketLease
 from siltstone.storage.bucket.bucket import Bucket
-from siltstone.storage.files.locks import IsThere, LinkCount, Look
 
 TTL_S = 600.0
 _ANSWER_S = 2.0
@@ -151,13 +150,6 @@ class BucketLock:
     def names(self, path: Path) -> bool:
         del path  # no record is ever replaced
         return self._is_held
-
-    @property
-    def look(self) -> Look:
-        return lambda: LinkCount(1)
-
-    def at(self, path: Path) -> IsThere:
-        return lambda: self.names(path)
 
     def release(self) -> None:
         if self._is_held:

@@ -404,11 +404,10 @@ def _flocked(scratch: Path) -> Generator[bool]:
         yield False
         return
     try:
-        is_mine = True
-        try:
+        is_mine = False
+        with contextlib.suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            is_mine = False
+            is_mine = True
         yield is_mine
     finally:
         os.close(descriptor)

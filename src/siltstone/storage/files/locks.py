@@ -43,8 +43,8 @@ Look: TypeAlias = Callable[[], Links]
 IsThere: TypeAlias = Callable[[], bool]
 
 
-class Lock(Protocol):
-    """A held flock. It ends with `release` or with the process; a forked child has no part."""
+class Hold(Protocol):
+    """What keeps a file for somebody, as a flock does. It ends with `release`."""
 
     @property
     def fd(self) -> int:
@@ -54,6 +54,14 @@ class Lock(Protocol):
     def names(self, path: Path) -> bool:
         """Return whether `path` still names the locked file (not unlinked, not replaced)."""
         ...
+
+    def release(self) -> None:
+        """Release the lock. Further calls do nothing."""
+        ...
+
+
+class Lock(Hold, Protocol):
+    """A held flock. It ends with the process, too; a forked child has no part."""
 
     @property
     def look(self) -> Look:
@@ -67,13 +75,9 @@ class Lock(Protocol):
         """
         ...
 
-    def release(self) -> None:
-        """Release the lock. Further calls do nothing."""
-        ...
-
 
 @contextmanager
-def releasing(lock: Lock) -> Generator[None]:
+def releasing(lock: Hold) -> Generator[None]:
     """Release a lock at the end, however that comes."""
     try:
         yield

@@ -48,7 +48,7 @@ from siltstone.failpoints import Failpoint, cross
 from siltstone.formats import manifest
 from siltstone.formats.manifest import Record
 from siltstone.storage.files.files import ABSENT, PRIVATE_MODE, Files, make_private, refusals
-from siltstone.storage.files.locks import Lock, releasing
+from siltstone.storage.files.locks import Hold, Lock, releasing
 from siltstone.storage.files.place import in_place, require_in_place, require_links
 from siltstone.storage.manifest.floor import Floor, floor_in, text_of
 from siltstone.units import require
@@ -65,7 +65,7 @@ class _End:
 
     __slots__ = ("_lock",)
 
-    def __init__(self, lock: Lock) -> None:
+    def __init__(self, lock: Hold) -> None:
         self._lock = lock
 
     def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
@@ -81,7 +81,7 @@ class Lease:
     """
 
     number: int
-    lock: Lock
+    lock: Hold
     _end: _End = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

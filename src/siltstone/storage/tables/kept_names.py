@@ -68,9 +68,7 @@ def public_of(path: str) -> str:
 def place(files: Files, root: Path, path: str) -> Path:
     """Return the path at which the store reads a file: its kept name, if it has one."""
     kept = kept_of(path)
-    if kept is not None and files.exists(root / kept):
-        return root / kept
-    return root / path
+    return root / (kept if kept is not None and files.exists(root / kept) else path)
 
 
 def both(files: Files, root: Path, path: str) -> None:

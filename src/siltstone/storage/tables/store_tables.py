@@ -4,18 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from siltstone.storage.tables import tables
 from siltstone.storage.tables.keys.key_cover import TableKeys
-from siltstone.storage.tables.tables import (
-    ClientViews,
-    ExternalTables,
-    PinPaths,
-    PublicNames,
-    TableCompactor,
-    TableIndexer,
-    TableReader,
-    TableRewriter,
-    TableWriter,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +17,13 @@ class Tables:
         UnavailableError: The file system refuses; no pin came of it.
     """
 
-    reader: TableReader
-    paths: PinPaths
-    writer: TableWriter
-    rewriter: TableRewriter
-    compactor: TableCompactor
-    indexer: TableIndexer
-    names: PublicNames
-    external: ExternalTables
-    clients: ClientViews
+    reader: tables.TableReader
+    paths: tables.PinPaths
+    writer: tables.TableWriter
+    rewriter: tables.TableRewriter
+    compactor: tables.TableCompactor
+    indexer: tables.TableIndexer
+    names: tables.PublicNames
+    external: tables.ExternalTables
+    clients: tables.ClientViews
     keys: TableKeys

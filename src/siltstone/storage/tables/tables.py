@@ -478,7 +478,8 @@ class TableCompactor(Protocol):
     def swap(self, pin: Pin, compacted: Sequence[Compacted], *, keeps_indexes: bool = False) -> Pin:
         """Replace the inputs of `compacted` by its results; the rows stay the same.
 
-        A segment of values that covers some of the inputs of one result, but not all, goes.
+        A segment of values that covers some of the inputs of one result, but not all, goes. Without
+        `compacted` the pin is returned as it is.
 
         Raises:
             InputsMovedError: `pin` lacks an input, or has it in another form; or a segment would go

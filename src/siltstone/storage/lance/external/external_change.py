@@ -25,12 +25,13 @@ _ALL_FILES = frozenset(("Merge", "Project"))  # each fragment may change, and no
 _ROWS_ONLY = frozenset(("Append", "Delete", "Update", "UpdateConfig", "DataReplacement"))
 # Where an operation keeps fragments that it writes, or writes anew.
 _FRAGMENTS = ("fragments", "new_fragments", "updated_fragments")
-Fragments = Mapping[int, tuple[str, ...]]
+Paths = tuple[str, ...]
+Fragments = Mapping[int, Paths]
 
 
-def of(folder: str, fragments: Iterable[Any]) -> dict[int, tuple[str, ...]]:
+def of(folder: str, fragments: Iterable[Any]) -> dict[int, Paths]:
     """Return the data and deletion files of each fragment by its number, relative to the root."""
-    found: dict[int, tuple[str, ...]] = {}
+    found: dict[int, Paths] = {}
     for fragment in fragments:
         deletions = fragment.deletion_file()
         gone = () if deletions is None else (f"{folder}/{deletions}",)
@@ -136,11 +137,7 @@ def refuse_other_schema(operation: Any, below: Any, above: Any) -> None:
 
 
 def _is_other(
-    paths: tuple[str, ...],
-    before: tuple[str, ...] | None,
-    allowed: Collection[str],
-    *,
-    may_change: bool,
+    paths: Paths, before: Paths | None, allowed: Collection[str], *, may_change: bool
 ) -> bool:
     if paths == before:
         return False
