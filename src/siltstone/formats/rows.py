@@ -177,10 +177,6 @@ def _duration(kind: pa.DurationType) -> Convert:
     return convert
 
 
-def _date64(value: object) -> int:
-    return _date(value) * _DAY_MS
-
-
 def _timestamp(kind: pa.TimestampType) -> Convert:
     times, per = _PER_MICROSECOND[kind.unit]
 
@@ -383,7 +379,7 @@ _CONVERTERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], Convert]
     (extensions.is_json, lambda _: _json),
     (extensions.is_tensor, _tensor),
     (pa.types.is_duration, _duration),
-    (pa.types.is_date64, lambda _: _date64),
+    (pa.types.is_date64, lambda _: lambda value: _date(value) * _DAY_MS),
     (pa.types.is_map, _map),
     (pa.types.is_timestamp, _timestamp),
     (pa.types.is_date32, lambda _: _date),
@@ -403,13 +399,9 @@ def converter(kind: pa.DataType) -> Convert:
 
 def _storage_type(kind: pa.DataType) -> pa.DataType | None:
     """Return the integer type whose bits are the storage value, None where Python's own serves."""
-    if pa.types.is_timestamp(kind) or pa.types.is_time64(kind):
-        return pa.int64()
-    if pa.types.is_duration(kind) or pa.types.is_date64(kind):
-        return pa.int64()
-    if pa.types.is_date32(kind) or pa.types.is_time32(kind):
-        return pa.int32()
-    return None
+    if not pa.types.is_temporal(kind):
+        return None
+    return pa.int32() if kind.bit_width == 32 else pa.int64()
 
 
 def stored_check(kind: pa.DataType) -> Convert | None:

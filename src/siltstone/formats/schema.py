@@ -66,8 +66,7 @@ _ARROW_NAMES = {  # "float" is a float64 to users and a float32 to Arrow
     "date64[ms]": "date64",
 }
 _TIMESTAMP = re.compile(r"timestamp\[(s|ms|us|ns)(?:, ?tz=([^\]]+))?\]")
-_DECIMAL = re.compile(r"decimal(?:128)?\((\d+), ?(-?\d+)\)")
-_DECIMAL256 = re.compile(r"decimal256\((\d+), ?(-?\d+)\)")
+_DECIMAL = re.compile(r"decimal(128|256)?\((\d+), ?(-?\d+)\)")
 _FIXED_BINARY = re.compile(r"(?:fixed_size_)?binary[\[(](\d+)[\])]")
 _VECTOR = re.compile(r"(?:vector|fixed_size_list)\((\w+), ?(\d+)\)")
 _TABLE_NAME = re.compile(r"[A-Za-z0-9-][A-Za-z0-9_.-]*")
@@ -90,19 +89,14 @@ def parse_type(text: str) -> pa.DataType:
 
 
 def _decimal(found: re.Match[str]) -> pa.DataType | None:
-    digits, scale = int(found[1]), int(found[2])
-    return pa.decimal128(digits, scale) if 1 <= digits <= 38 else None
-
-
-def _decimal256(found: re.Match[str]) -> pa.DataType | None:
-    digits, scale = int(found[1]), int(found[2])
-    return pa.decimal256(digits, scale) if 1 <= digits <= 76 else None
+    make, most = (pa.decimal256, 76) if found[1] == "256" else (pa.decimal128, 38)
+    digits, scale = int(found[2]), int(found[3])
+    return make(digits, scale) if 1 <= digits <= most else None
 
 
 _PATTERNS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], pa.DataType | None]], ...] = (
     (_TIMESTAMP, lambda found: pa.timestamp(cast("Any", found[1]), tz=found[2])),
     (_DECIMAL, _decimal),
-    (_DECIMAL256, _decimal256),
     (_FIXED_BINARY, lambda found: pa.binary(int(found[1]))),
     (_VECTOR, lambda found: pa.list_(parse_type(found[1]), int(found[2]))),
 )
@@ -420,8 +414,8 @@ def history_field(column: Column) -> pa.Field:
 def history_schema(schema: Schema) -> pa.Schema:
     """Return the schema of a new history: every column by id, then `_seq` and `_op`."""
     return pa.schema(
-        [history_field(column) for column in schema.columns]
-        + [
+        [
+            *map(history_field, schema.columns),
             pa.field(SEQ_COLUMN, pa.int64(), nullable=False),
             pa.field(OP_COLUMN, pa.int8(), nullable=False),
         ]

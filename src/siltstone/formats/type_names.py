@@ -92,8 +92,7 @@ def field_of(name: str, kind: object) -> pa.Field:
     found = _NOT_NULL.fullmatch(kind.strip())
     text = found[1] if found else kind
     if text == blobs.BLOB:
-        field = blobs.blob_field(name)
-        return field.with_nullable(False) if found else field
+        return pa.field(name, pa.large_binary(), nullable=found is None, metadata=blobs.MARK)
     return pa.field(name, type_named(text), nullable=found is None)
 
 

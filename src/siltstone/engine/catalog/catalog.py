@@ -132,10 +132,16 @@ def find(catalog: Catalog, name: str, seq: int = _NEWEST) -> TableDefinition:
         if found is None:
             raise TableNotFoundError(name, sorted(living))
         return found
-    for table in catalog.tables:
-        if is_alive(table, seq) and name_of(table, seq) == name:
-            return table
-    raise TableNotFoundError(name, names(catalog, seq), seq=seq)
+    table = called(catalog, name, seq)
+    if table is None:
+        raise TableNotFoundError(name, names(catalog, seq), seq=seq)
+    return table
+
+
+def called(catalog: Catalog, name: str, seq: int) -> TableDefinition | None:
+    """Return the table that had a name at `seq`; None: none had it."""
+    alive = (table for table in catalog.tables if is_alive(table, seq))
+    return next((table for table in alive if name_of(table, seq) == name), None)
 
 
 def id_of(catalog: Catalog, name: str | None) -> int | None:

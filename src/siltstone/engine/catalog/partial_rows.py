@@ -94,13 +94,7 @@ def _merged(
     at[~is_given & (places[rows] < 0)] = len(given) + len(existing)
     all_of_them = pa.chunked_array([given, *existing.chunks, default], given.type)
     found = all_of_them.take(pa.array(at, pa.int64()))
-    return found.chunk(0) if found.num_chunks == 1 else _joined(found)
-
-
-def _joined(column: pa.ChunkedArray) -> pa.Array:
-    if not column.num_chunks:
-        return pa.array([], column.type)
-    return pa.concat_arrays(column.chunks)
+    return found.chunk(0) if found.num_chunks == 1 else found.combine_chunks()
 
 
 def partial_rows(given: object, table_schema: TableSchema) -> PartialRows:

@@ -213,6 +213,4 @@ def table_schema_of(schema: Schema) -> TableSchema:
     return table_schema
 
 
-@lru_cache(maxsize=4096)
-def _table_schema_of(schema: Schema) -> TableSchema:
-    return TableSchema(schema)
+_table_schema_of = lru_cache(maxsize=4096)(TableSchema)

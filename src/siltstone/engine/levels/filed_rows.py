@@ -13,7 +13,7 @@ No lock: counts may lose some, and which file is there decides nothing but the t
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 
@@ -147,13 +147,11 @@ class FiledRows:
         return None
 
     def _made(self, index: int) -> PartFile | None:
+        scan = partial(self._scanned, self._spans[index])
         try:
-            return self._cache.make(self._identities[index], self._schema, self._scan(index))
+            return self._cache.make(self._identities[index], self._schema, scan)
         except SiltstoneError:  # who reads the damaged row gets the error
             return None
-
-    def _scan(self, index: int) -> Callable[[Sequence[str]], Iterator[pa.RecordBatch]]:
-        return partial(self._scanned, self._spans[index])
 
     def _scanned(self, within: Span, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield rows to copy; their part is checked behind them, since the copy outlives it."""

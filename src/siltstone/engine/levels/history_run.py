@@ -45,7 +45,7 @@ from siltstone.engine.levels.memtable import Found
 from siltstone.engine.levels.origin import Origin
 from siltstone.formats.keys import Codes, Key
 from siltstone.formats.log.group import DELETE
-from siltstone.formats.manifest import Schema
+from siltstone.formats.manifest import Column, Schema
 from siltstone.formats.schema import OP_COLUMN, SEQ_COLUMN, history_name
 from siltstone.formats.types.widening import in_type
 from siltstone.storage.tables.tables import PinnedTable
@@ -287,13 +287,10 @@ class HistoryRun:
         return Found(rows.row_at(place), rows.table_schema, written)
 
     def _taken(self, position: int, written: int) -> Found:
-        names = [history_name(c.id) for c in self._columns(self._table_schema)]
-        columns = self._table_schema.schema.columns
-        taken = self._typed(self.table.take(np.array([position]), names))
-        row = taken.to_pylist()[0]
-        return Found(
-            {c.name: row.get(history_name(c.id)) for c in columns}, self._table_schema, written
-        )
+        schema, columns = self._table_schema, self._columns()
+        taken = self.table.take(np.array([position]), [history_name(c.id) for c in columns])
+        (row,) = self._typed(taken.combine_chunks().to_batches()[0], columns).to_pylist()
+        return Found({name: row.get(name) for name in schema.arrow.names}, schema, written)
 
     def parts(self, seq: int) -> tuple[Part, ...]:
         """Return the rows with a seq <= `seq`: keys, seqs and ops, or a whole load."""
@@ -363,42 +360,27 @@ class HistoryRun:
         names = (history_name(table_schema.ids[name]) for name in columns)
         return tuple(name if name in has else None for name in names)
 
-    def _typed(self, rows: pa.Table) -> pa.Table:
-        """Return rows of the pin in the types of the schema, by the pin's names."""
-        kinds = {
-            history_name(i): self._table_schema.arrow.field(name).type
-            for i, name in self._table_schema.names.items()
-        }
-        for place, name in enumerate(rows.column_names):
-            column = rows.column(place)
-            if column.type != kinds[name]:
-                typed = in_type(column.combine_chunks(), kinds[name])
-                rows = rows.set_column(place, name, typed)
-        return rows
+    def _typed(self, rows: pa.RecordBatch, columns: Sequence[Column]) -> pa.RecordBatch:
+        """Return columns of the pin in the types of the schema, by its names."""
+        kinds = ((c, self._table_schema.arrow.field(c.name).type) for c in columns)
+        arrays = [in_type(rows.column(history_name(c.id)), kind) for c, kind in kinds]
+        return pa.RecordBatch.from_arrays(arrays, names=[c.name for c in columns])
 
-    def _columns(self, table_schema: TableSchema) -> list:
+    def _columns(self) -> list[Column]:
         has = set(self.table.schema.names)
-        return [c for c in table_schema.schema.columns if history_name(c.id) in has]
+        return [c for c in self._table_schema.schema.columns if history_name(c.id) in has]
 
     def chunks_upto(self, seq: int) -> Iterator[Chunk]:
         """Yield every row version as chunks in seq order; the caller masks by `seqs`."""
         table_schema = self._table_schema
-        codec = table_schema.codec
-        columns = self._columns(table_schema)
+        columns = self._columns()
         start = 0
         for batch in self.scan([*(history_name(c.id) for c in columns), OP_COLUMN]):
             seqs = batch.column(SEQ_COLUMN).to_numpy()
             if seqs[0] > seq:
                 break
-            rows = pa.RecordBatch.from_arrays(
-                [
-                    in_type(batch.column(history_name(c.id)), table_schema.arrow.field(c.name).type)
-                    for c in columns
-                ],
-                names=[c.name for c in columns],
-            )
-            ops = batch.column(OP_COLUMN).to_numpy()
-            yield Chunk(start, rows, table_schema, codec.codes(rows), seqs, ops)
+            rows, ops = self._typed(batch, columns), batch.column(OP_COLUMN).to_numpy()
+            yield Chunk(start, rows, table_schema, table_schema.codec.codes(rows), seqs, ops)
             start += batch.num_rows
 
 

@@ -9,7 +9,7 @@ that live is for its caller, and no read that conflicts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TypeGuard
 
 import msgspec
@@ -106,11 +106,11 @@ class KeyedWrites:
             return [
                 BatchPart(self.table, self.incarnation, table_schema, batch, codes, UPSERT, made)
             ]
-        newest = newest_versions(own)
-        return [
-            batch_part(self.table, self.incarnation, table_schema, _joined(batches), op)
-            for op, batches in _batches(newest, table_schema)
-        ]
+        parts = list[Part]()
+        for op, batches in _batches(newest_versions(own), table_schema):
+            batch = pa.concat_batches([*batches])  # pyright: ignore[reportAttributeAccessIssue]
+            parts.append(batch_part(self.table, self.incarnation, table_schema, batch, op))
+        return parts
 
     def batches(self, table_schema: TableSchema) -> Iterator[tuple[int, Iterator[pa.RecordBatch]]]:
         """Yield what was upserted, and what was deleted (the keys alone), each key once."""
@@ -182,10 +182,6 @@ def deletion(given: object, reader: KeyedReader, *, is_again: bool = False) -> D
 def _reads_as_filter(given: object, table_schema: TableSchema) -> TypeGuard[str]:
     """Say whether a caller would take the rows that match `given` for deleted."""
     return type(given) is str and compares_columns(given, table_schema.arrow)
-
-
-def _joined(batches: Iterable[pa.RecordBatch]) -> pa.RecordBatch:
-    return pa.concat_batches([*batches])  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def batch_part(

@@ -78,13 +78,11 @@ class PastSnapshot(msgspec.Struct, frozen=True):
         Raises:
             ConflictError: They were dropped, made or renamed since.
         """
-        before, after = self._called(name, self.seq), self._called(name, self.now.visible)
+        catalog = self.now.view.catalog
+        before = catalogs.called(catalog, name, self.seq)
+        after = catalogs.called(catalog, name, self.now.visible)
         if before is not None and after is not None and before is not after:
             raise self._conflict(after, max(after.created, after.names[-1].seq))
-
-    def _called(self, name: str, seq: int) -> TableDefinition | None:
-        alive = (each for each in self.now.view.catalog.tables if catalogs.is_alive(each, seq))
-        return next((each for each in alive if catalogs.name_of(each, seq) == name), None)
 
     def check(
         self, parts: Sequence[Part], changes: Sequence[group.Entry], reads: ReadSet | None

@@ -505,14 +505,11 @@ def _batches(rows: object) -> Iterator[pa.RecordBatch]:
     stream = stream_of(rows)
     if stream is None and (isinstance(rows, str | bytes | dict) or not isinstance(rows, Iterable)):
         raise RequestError(f"staged rows must be Arrow data or record batches; got {rows!r:.80}")
-    source = iter(stream if stream is not None else cast("Iterable[object]", rows))
-    while True:
-        try:
-            batch = next(source, None)
-        except pa.ArrowException as error:
-            raise RequestError(f"the rows cannot be read: {error}") from error
-        if batch is None:
-            return
-        if not isinstance(batch, pa.RecordBatch):
-            raise RequestError(f"staged rows must be record batches; got {batch!r:.80}")
-        yield batch
+    source = stream if stream is not None else cast("Iterable[object]", rows)
+    try:
+        for batch in source:
+            if not isinstance(batch, pa.RecordBatch):
+                raise RequestError(f"staged rows must be record batches; got {batch!r:.80}")
+            yield batch
+    except pa.ArrowException as error:
+        raise RequestError(f"the rows cannot be read: {error}") from error

@@ -34,6 +34,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from typing import TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -42,6 +43,8 @@ from siltstone.errors import UnsupportedFormatError
 from siltstone.formats.manifest import Pin, Schema
 from siltstone.formats.store_format import STORE_FORMAT
 from siltstone.units import require
+
+T = TypeVar("T")
 
 UPSERT, DELETE = 0, 1
 _LENGTH = struct.Struct("<I")
@@ -206,27 +209,32 @@ def encode(
     return buffers
 
 
+def _head_of(payload: bytes | memoryview, decoder: msgspec.msgpack.Decoder[T]) -> tuple[T, int]:
+    """Return the head of a group, and where it ends."""
+    view = memoryview(payload)
+    (length,) = _LENGTH.unpack_from(view)
+    end = _LENGTH.size + length
+    try:
+        return decoder.decode(view[_LENGTH.size : end]), end
+    except msgspec.MsgspecError as error:
+        found = f"{STORE_FORMAT} with entries of another form ({error})"
+        raise UnsupportedFormatError("wal", found, STORE_FORMAT) from error
+
+
 def decode(payload: bytes | memoryview) -> tuple[Head, list[pa.Buffer]]:
     """Return the head and the blobs of a payload from an intact frame.
 
     Raises:
         UnsupportedFormatError: It has unknown entries: another build wrote it.
     """
-    view = memoryview(payload)
-    (length,) = _LENGTH.unpack_from(view)
-    try:
-        head = _DECODER.decode(view[_LENGTH.size : _LENGTH.size + length])
-    except msgspec.MsgspecError as error:
-        found = f"{STORE_FORMAT} with entries of another form ({error})"
-        raise UnsupportedFormatError("wal", found, STORE_FORMAT) from error
-    offset = _LENGTH.size + length
+    head, offset = _head_of(payload, _DECODER)
     offset += -offset % 8
     whole = pa.py_buffer(payload)
     blobs: list[pa.Buffer] = []
     for size in head.blobs:
         blobs.append(whole.slice(offset, size))
         offset += size + -size % 8
-    require(offset <= len(view), f"blobs end at {offset}, the payload at {len(view)}")
+    require(offset <= whole.size, f"blobs end at {offset}, the payload at {whole.size}")
     return head, blobs
 
 
@@ -238,13 +246,7 @@ def pins(payload: bytes | memoryview) -> list[Pin]:
     Raises:
         UnsupportedFormatError: As `decode`.
     """
-    view = memoryview(payload)
-    (length,) = _LENGTH.unpack_from(view)
-    try:
-        head = _UNREAD.decode(view[_LENGTH.size : _LENGTH.size + length])
-    except msgspec.MsgspecError as error:
-        found = f"{STORE_FORMAT} with entries of another form ({error})"
-        raise UnsupportedFormatError("wal", found, STORE_FORMAT) from error
+    head, _ = _head_of(payload, _UNREAD)
     entries = (entry for member in head.members for entry in member.entries)
     # An entry is an array of less than 16, so its kind is its second byte.
     return [_NAMES.decode(entry).pin for entry in entries if memoryview(entry)[1] in _NAMING]

@@ -28,11 +28,6 @@ _OTHER_KIND = (
 )
 
 
-def blob_field(name: str) -> pa.Field:
-    """Return a column of blobs."""
-    return pa.field(name, pa.large_binary(), metadata=MARK)
-
-
 def is_blob(field: pa.Field) -> bool:
     """Say whether a column is marked as a blob."""
     return MARK.items() <= (field.metadata or {}).items()
@@ -45,7 +40,7 @@ def names_of(fields: Iterable[pa.Field]) -> frozenset[str]:
 
 def why_unfit(field: pa.Field, *, is_keyed: bool) -> str | None:
     """Return why a column that is marked as a blob cannot be one; None: it can, or is none."""
-    if any(_is_marked(inner) for inner in _inside(field.type)):
+    if any(is_blob(inner) or _is_second_kind(inner) for inner in _inside(field.type)):
         return "a blob is a whole column, not inside of one"
     if _is_second_kind(field):
         return _OTHER_KIND
@@ -73,10 +68,6 @@ def why_unkept(schema: pa.Schema, storage_format: str) -> tuple[str, str] | None
         if why is not None:
             return field.name, why
     return None
-
-
-def _is_marked(field: pa.Field) -> bool:
-    return is_blob(field) or _is_second_kind(field)
 
 
 def _is_second_kind(field: pa.Field) -> bool:

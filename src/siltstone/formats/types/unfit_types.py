@@ -19,8 +19,7 @@ Refusal = tuple[Callable[[Any], bool], str]
 
 
 def _is_view(kind: Any) -> bool:
-    types = pa.types
-    return types.is_string_view(kind) or types.is_binary_view(kind)
+    return pa.types.is_string_view(kind) or pa.types.is_binary_view(kind)
 
 
 def _is_list_view(kind: Any) -> bool:
@@ -34,15 +33,8 @@ def _is_unfit_vector(kind: Any) -> bool:
     inner = kind.value_type
     if pa.types.is_fixed_size_list(inner):
         return _is_unfit_vector(inner)
-    return pa.types.is_nested(inner) or not _has_one_size(inner)
-
-
-def _has_one_size(kind: Any) -> bool:
-    return pa.types.is_primitive(kind) or pa.types.is_decimal(kind) or _is_fixed_binary(kind)
-
-
-def _is_fixed_binary(kind: Any) -> bool:
-    return pa.types.is_fixed_size_binary(kind)
+    has_one_size = pa.types.is_primitive(inner) or pa.types.is_decimal(inner)
+    return not (has_one_size or pa.types.is_fixed_size_binary(inner))
 
 
 _DICTIONARY = (
@@ -68,7 +60,7 @@ _UNFIT: tuple[Refusal, ...] = (
     (lambda kind: pa.types.is_fixed_size_list(kind) and not kind.list_size,
      "a vector has at least one value"),
     (_is_unfit_vector, _VECTOR),
-    (lambda kind: _is_fixed_binary(kind) and not kind.byte_width,
+    (lambda kind: pa.types.is_fixed_size_binary(kind) and not kind.byte_width,
      "a fixed-size binary has at least one byte"),
     (lambda kind: pa.types.is_map(kind) and kind.keys_sorted,
      "the order of its keys is not kept; use a map without keys_sorted"),

@@ -35,12 +35,7 @@ from siltstone.engine.levels.sources import Source
 from siltstone.engine.read.kept import FOREVER, kept_from
 from siltstone.engine.read.reader import Reader
 from siltstone.engine.read.view import State
-from siltstone.errors import (
-    RequestError,
-    SchemaMismatchError,
-    SnapshotExpiredError,
-    TableNotFoundError,
-)
+from siltstone.errors import RequestError, SchemaMismatchError, SnapshotExpiredError
 from siltstone.formats.manifest import Incarnation, TableDefinition
 from siltstone.formats.types.defaults import plain_of
 from siltstone.query.changes.change_task import RowMark, op_names, shown
@@ -213,9 +208,8 @@ class Feeds:
 
     def _gone(self, since: int, name: str, table_schema: TableSchema) -> list[Part]:
         """Return a delete for each key, living at `since`, of the table that had the name then."""
-        try:
-            former = catalogs.find(self.state.view.catalog, name, since)
-        except TableNotFoundError:
+        former = catalogs.called(self.state.view.catalog, name, since)
+        if former is None:
             return []
         was = table_schema_of(catalogs.schema_of(former, since))
         if was.keys is None:

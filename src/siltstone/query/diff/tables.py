@@ -46,10 +46,10 @@ class DiffOfStates:
             TableNotFoundError: There is none of that name at either seq.
             SnapshotExpiredError: A seq is not kept any more.
         """
-        old, new = self._table(name, self.old), self._table(name, self.new)
+        catalog = self.state.view.catalog
+        old, new = (catalogs.called(catalog, name, seq) for seq in (self.old, self.new))
         if old is None and new is None:
-            names = catalogs.names(self.state.view.catalog, self.new)
-            raise TableNotFoundError(name, names, seq=self.new)
+            raise TableNotFoundError(name, catalogs.names(catalog, self.new), seq=self.new)
         before, after = self._reader(old, self.old), self._reader(new, self.new)
         is_one = old is not None and old is new
         if not (_is_keyed(before) and _is_keyed(after)):
@@ -71,12 +71,6 @@ class DiffOfStates:
             feeds = Feeds(self.core, self.state)
             keys = [] if first == last else changed_keys(feeds, name, before, after, first, last)
         return TwoStates(before, after, is_one, keys)
-
-    def _table(self, name: str, seq: int) -> TableDefinition | None:
-        try:
-            return catalogs.find(self.state.view.catalog, name, seq)
-        except TableNotFoundError:
-            return None
 
     def _reader(self, table: TableDefinition | None, seq: int) -> Reader | None:
         return None if table is None else self.core.readers.open(self.state.view, table, seq)

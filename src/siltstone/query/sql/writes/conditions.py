@@ -126,8 +126,6 @@ def key_of(condition: Condition, key: Sequence[str], fields: pa.Schema, given: G
     if len(parts) != len(key) or asked.keys() != {folded(name) for name in key}:
         return None
     found = tuple(asked[folded(name)] for name in key)
-    if None in found:
-        return None
     return found[0] if len(key) == 1 else found
 
 
@@ -145,8 +143,6 @@ def filter_of(condition: Condition, fields: pa.Schema, given: Given) -> str:
     if not condition.constants:
         return f"{column} {condition.operator}"
     values = [_value(each, condition.column, fields, given) for each in condition.constants]
-    if None in values:
-        raise UnclearError
     texts = ", ".join(map(_text, values))
     listed = f"({texts})" if condition.operator == "in" else texts
     return f"{column} {condition.operator} {listed}"
@@ -161,9 +157,7 @@ def _field(column: str, fields: pa.Schema) -> pa.Field:
 
 def _value(constant: Constant, column: str, fields: pa.Schema, given: Given) -> object:
     kind = _field(column, fields).type
-    if pa.types.is_floating(kind):
-        raise UnclearError
-    if value_of(constant, given) is None:
+    if pa.types.is_floating(kind) or value_of(constant, given) is None:
         raise UnclearError
     return fitting(constant, kind, given)
 
