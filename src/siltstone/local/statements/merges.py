@@ -21,13 +21,8 @@ from siltstone.local.statements.exact import refuse_cut, refuse_lost
 from siltstone.local.statements.fitted import fitted
 from siltstone.local.statements.keys import first_twice, keys_of, one, refuse_changed, without
 from siltstone.local.statements.matches import Matches
-from siltstone.local.statements.running import (
-    STAGED_BYTES_MIN,
-    Running,
-    Written,
-    refuse_nulls,
-    require_key,
-)
+from siltstone.local.statements.names import require_key
+from siltstone.local.statements.running import STAGED_BYTES_MIN, Running, Written, refuse_nulls
 from siltstone.local.statements.updates import refuse_twice
 from siltstone.query.sql.shielded import folded, quoted
 from siltstone.query.sql.writes.queries import every_row, too_long
