@@ -687,18 +687,10 @@ def restore(
     """
     at_us = None if at is None else time_us_of(at)
     if isinstance(directory, str) and is_bucket_url(directory):
-        from siltstone.open.buckets import restore_mirror  # noqa: PLC0415 - few have one
+        from siltstone.open.buckets import mirror_restorer  # noqa: PLC0415 - few have one
 
-        return restore_mirror(
-            directory,
-            root_of(target),
-            Env(),
-            settings=storage_options,
-            seq=seq,
-            at_us=at_us,
-            tag=tag,
-            on_progress=on_progress,
-        )
+        place, restorer = root_of(target), mirror_restorer(directory, Env(), storage_options)
+        return restorer.run(place, seq=seq, at_us=at_us, tag=tag, on_progress=on_progress)
     if tag is not None:
         raise RequestError("a tag chooses a record of a mirror; choose a backup by seq or time")
     return _restorer(directory).run(root_of(target), seq=seq, at_us=at_us, on_progress=on_progress)

@@ -24,15 +24,7 @@ from typing import Any, TypeAlias, cast
 
 import pyarrow as pa
 
-from siltstone.errors import (
-    BusyError,
-    ClosedError,
-    InDoubtError,
-    RequestError,
-    SiltstoneError,
-    UnavailableError,
-    in_words,
-)
+from siltstone import errors
 from siltstone.joined import protocol
 from siltstone.joined.connection import (
     BROKEN,
@@ -90,7 +82,7 @@ class ConnectionPool:
         self.give(self._connect())
         if root is not None and not self.is_near(root):
             self.close()
-            raise UnavailableError(f"{address} serves {self.hello['path']}, not {root}")
+            raise errors.UnavailableError(f"{address} serves {self.hello['path']}, not {root}")
         if root is not None:
             self._pin(root)
         weakref.finalize(self, _close_all, self._idle)
@@ -130,7 +122,7 @@ class ConnectionPool:
                 sign = connection.look("witness")
         except BROKEN as error:
             raise self._gone(error) from error
-        except SiltstoneError:
+        except errors.SiltstoneError:
             self.give(connection)
             raise
         self.give(connection)
@@ -164,10 +156,10 @@ class ConnectionPool:
         except BROKEN as error:
             made.close()
             self.check()
-            raise UnavailableError(
+            raise errors.UnavailableError(
                 f"the owner of {self.root} does not answer at {self.target}: {error}"
             ) from error
-        except SiltstoneError:
+        except errors.SiltstoneError:
             made.close()
             raise
         made.wait_at_most(bound_s)  # None: a commit or a scan takes as long as it takes
@@ -184,7 +176,7 @@ class ConnectionPool:
     def check(self) -> None:
         """Refuse a pool that is closed or was inherited by a fork."""
         if self.refusal is not None:
-            raise ClosedError(self.refusal)
+            raise errors.ClosedError(self.refusal)
 
     def take(self) -> OwnerConnection:
         """Return a connection that no other caller uses."""
@@ -299,7 +291,7 @@ class ConnectionPool:
             except BROKEN as error:
                 if not left or self._is_late(error):
                     raise self._gone(error) from error
-            except SiltstoneError:
+            except errors.SiltstoneError:
                 self.give(connection)
                 raise
             else:
@@ -340,12 +332,12 @@ class ConnectionPool:
             with _answered(connection):
                 value = value_of(connection.ask(numbered))
         except BROKEN as error:
-            reason = f"the owner's answer was lost ({in_words(error)})"
-            raise InDoubtError(transaction_id, reason) from error
-        except BusyError:
+            reason = f"the owner's answer was lost ({errors.in_words(error)})"
+            raise errors.InDoubtError(transaction_id, reason) from error
+        except errors.BusyError:
             connection.close()  # if it went back to the pool, its transaction would stay open
             raise
-        except SiltstoneError:
+        except errors.SiltstoneError:
             self.give(connection)
             raise
         self.give(connection)
@@ -363,21 +355,21 @@ class ConnectionPool:
                 connection.look("hello")
         except BROKEN as error:
             raise self._gone(error) from error
-        except SiltstoneError:
+        except errors.SiltstoneError:
             connection.close()  # with what is open on it: it was to be ended
             raise
 
-    def _gone(self, error: BaseException) -> SiltstoneError:
-        why = f"({in_words(error)}); nothing was changed by this call: connect again"
+    def _gone(self, error: BaseException) -> errors.SiltstoneError:
+        why = f"({errors.in_words(error)}); nothing was changed by this call: connect again"
         return self._ended(why)
 
-    def _cut_off(self, error: BaseException) -> SiltstoneError:
-        return self._ended(f"in the middle of a scan: {in_words(error)}")
+    def _cut_off(self, error: BaseException) -> errors.SiltstoneError:
+        return self._ended(f"in the middle of a scan: {errors.in_words(error)}")
 
-    def _ended(self, how: str) -> SiltstoneError:
+    def _ended(self, how: str) -> errors.SiltstoneError:
         if self.refusal is not None:
-            return ClosedError(self.refusal)
-        return UnavailableError(f"the owner of {self.root} is gone {how}")
+            return errors.ClosedError(self.refusal)
+        return errors.UnavailableError(f"the owner of {self.root} is gone {how}")
 
 
 def connection_to(target: Target, hello_timeout_s: float = HELLO_TIMEOUT_S) -> OwnerConnection:
@@ -390,7 +382,7 @@ def connection_to(target: Target, hello_timeout_s: float = HELLO_TIMEOUT_S) -> O
 def _refuse_version(hello: object) -> None:
     spoken = cast("dict[str, Any]", hello).get("version") if isinstance(hello, dict) else None
     if spoken != protocol.VERSION:
-        raise RequestError(
+        raise errors.RequestError(
             f"the owner speaks version {spoken} of the protocol, this siltstone"
             f" {protocol.VERSION}; use one siltstone on both sides"
         )
@@ -404,7 +396,7 @@ def _answered(connection: OwnerConnection) -> Generator[None]:
     """
     try:
         yield
-    except SiltstoneError:
+    except errors.SiltstoneError:
         raise
     except BaseException:  # interrupted, too
         connection.close()

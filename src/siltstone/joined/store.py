@@ -339,5 +339,4 @@ class JoinedTable(Table):
 
 
 def _reopen(path: str) -> Store:
-    root = root_of(path)
-    return reopen(path, resolve(root, {}))
+    return reopen(path, resolve(root_of(path), {}))

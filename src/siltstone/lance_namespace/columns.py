@@ -46,8 +46,7 @@ def alter_table_add_columns(scope: Scope, asked: bodies.AddColumnsRequest) -> Al
 def _add(table: LocalTransactionTable, entry: bodies.NewColumn) -> Expression:
     """Add a column without its values; return what these are."""
     if entry.expression is None:
-        shown = entry.name[:128]
-        raise invalid(f"column {shown!r} has an expression: its value over the old ones")
+        raise invalid(f"column {entry.name[:128]!r} has an expression: its value over the old ones")
     deadline.check()  # to add a column to a plain table takes Lance a tenth of a second
     value = compile_value(entry.expression, table.schema)
     table.add_column(entry.name, value.type)

@@ -23,11 +23,7 @@ import msgspec
 from siltstone.lance_namespace import columns, indexes, namespaces, tables, tags, versions
 from siltstone.lance_namespace.rows import creation, queries, writes
 from siltstone.lance_namespace.scope import Scope
-from siltstone.lance_namespace.specification.members import (
-    RequestPart,
-    converted,
-    refuse_not_offered,
-)
+from siltstone.lance_namespace.specification import members
 from siltstone.lance_versions.errors import invalid, unsupported
 from siltstone.operations import Effect, Role
 
@@ -41,7 +37,7 @@ class SpecifiedOperation:
     effect: Effect
     query: tuple[str, ...]
     run: Callable[..., tuple[Any, int | None]]
-    request: type[RequestPart]
+    request: type[members.RequestPart]
     answer: Any
     takes_rows: bool
 
@@ -198,8 +194,8 @@ def answer(
     """
     found = operation(name)
     given = {member: value for member, value in request.items() if value is not None}
-    asked = converted(given, found.request)
-    refuse_not_offered(asked)
+    asked = members.converted(given, found.request)
+    members.refuse_not_offered(asked)
     made, _ = found.run(scope, asked, *([rows_of(rows)] if found.takes_rows else []))
     return msgspec.to_builtins(made, builtin_types=(bytes,))
 

@@ -278,11 +278,6 @@ def known(scope: Scope, name: str, look: Callable[[str], TableVersions]) -> Tabl
         raise TableNotFoundError(name, why=why) from error
 
 
-def commit_of(tx: LocalTransaction) -> StatementCommit:
-    """Return the commit that a transaction of `writing` was."""
-    return StatementCommit.of(tx.receipt)
-
-
 @contextmanager
 def shown(scope: Scope) -> Generator[RowReads]:
     """Give what rows are read of; what was read is durable when the block ends."""

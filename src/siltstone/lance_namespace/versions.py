@@ -10,7 +10,7 @@ from typing import Any
 from siltstone.errors import ConflictError, RequestError, SiltstoneError
 from siltstone.formats.manifest import Version
 from siltstone.lance_namespace import tables
-from siltstone.lance_namespace.scope import Scope, StatementCommit, commit_of, known
+from siltstone.lance_namespace.scope import Scope, StatementCommit, known
 from siltstone.lance_namespace.specification import bodies, ids
 from siltstone.lance_namespace.specification.pages import most_of
 from siltstone.lance_versions.errors import InvalidTableStateError, VersionNotFoundError
@@ -122,7 +122,7 @@ def _create(
     try:
         with scope.turns.of(name), scope.writing() as tx:
             made = import_staged(tx.lance, asked)
-        return made, commit_of(tx)
+        return made, StatementCommit.of(tx.receipt)
     except ConflictError as error:
         _refuse_unknown(scope, name, asked.version, error)
         raise
@@ -212,7 +212,7 @@ def batch_create_table_versions(
     with scope.writing() as tx, tx.whole():
         made = [import_staged(tx.lance, entry) for entry in asked.entries]
     answer = bodies.VersionsAnswer([described(scope, each) for each in made])
-    return commit_of(tx).told(answer)
+    return StatementCommit.of(tx.receipt).told(answer)
 
 
 def batch_delete_table_versions(
@@ -221,7 +221,7 @@ def batch_delete_table_versions(
     """Hide versions from lists, by ranges; snapshots read them until the retention is over."""
     with scope.writing() as tx, tx.whole():
         hidden = hide_versions(tx.lance, asked)
-    return commit_of(tx).told(bodies.DeletedVersionsAnswer(hidden))
+    return StatementCommit.of(tx.receipt).told(bodies.DeletedVersionsAnswer(hidden))
 
 
 def batch_commit_tables(
@@ -236,7 +236,7 @@ def batch_commit_tables(
             bodies.DoneOperation(**{kind: _STATEMENTS[kind](scope, tx.lance, each)})
             for kind, each in operations
         ]
-    return commit_of(tx).told(bodies.CommitTablesAnswer(done))
+    return StatementCommit.of(tx.receipt).told(bodies.CommitTablesAnswer(done))
 
 
 def _operation(given: bodies.TableOperation) -> tuple[str, Any]:

@@ -152,10 +152,7 @@ class LocalTransaction(EngineTransaction, Transaction):
         `is_alone`: it is all of the transaction, and many rows may be staged.
         """
         from siltstone.local.statements.running import Running  # noqa: PLC0415 - as in `sql`
-        from siltstone.local.statements.written import (  # noqa: PLC0415
-            given_of,
-            run_write,
-        )
+        from siltstone.local.statements.written import given_of, run_write  # noqa: PLC0415
         from siltstone.query.sql.frames import rows_of  # noqa: PLC0415
         from siltstone.query.sql.writes.checked import checked  # noqa: PLC0415
 

@@ -17,12 +17,7 @@ from siltstone.choices import UNCHANGED, Missing
 from siltstone.engine.catalog import catalog as catalogs
 from siltstone.engine.catalog import definitions
 from siltstone.engine.catalog.partial_rows import PartialRows, check_missing, partial_rows
-from siltstone.engine.catalog.row_input import (
-    conformed,
-    dicts_of,
-    row_input,
-    stream_of,
-)
+from siltstone.engine.catalog.row_input import conformed, dicts_of, row_input, stream_of
 from siltstone.engine.catalog.table_schema import TableSchema, table_schema_of
 from siltstone.engine.commit.committer import FRAME_BYTES_MAX
 from siltstone.engine.filter.assignments import Assignments, assignments, refuse_key

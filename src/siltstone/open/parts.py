@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from siltstone import errors
 from siltstone.api.serving import Endpoint, Service, server_of
 from siltstone.choices import Outcome
 from siltstone.engine.catalog.commit_log import transaction_id
@@ -21,16 +22,6 @@ from siltstone.engine.read.past import CommitHistory
 from siltstone.engine.read.view import GivenUp
 from siltstone.engine.recover.following import Follower
 from siltstone.engine.recover.nearby import Nearby
-from siltstone.errors import (
-    FencedError,
-    PoisonedError,
-    ReplacedError,
-    RequestError,
-    SiltstoneError,
-    SnapshotExpiredError,
-    UnavailableError,
-    in_words,
-)
 from siltstone.failpoints import Failpoint, cross
 from siltstone.lance_versions.turns import Turns
 from siltstone.maintenance.compaction.optimize import Optimizer
@@ -61,7 +52,7 @@ if TYPE_CHECKING:
 
 
 _log = NoticeLog(__name__)
-_FINAL = (FencedError, PoisonedError, ReplacedError)
+_FINAL = (errors.FencedError, errors.PoisonedError, errors.ReplacedError)
 
 
 @dataclass(slots=True)
@@ -92,7 +83,7 @@ class Owner:
         if self.committer.poisoned:
             return "an earlier commit is in doubt"
         found = self.checkpointer.fenced or self.scheduler.failure
-        return in_words(found) if isinstance(found, _FINAL) else None
+        return errors.in_words(found) if isinstance(found, _FINAL) else None
 
     def close(self, ending: Ending) -> None:
         """End all parts, in this order; if one of them raises, the others still end."""
@@ -135,8 +126,8 @@ class Owner:
                 max(0.0, self.close_mirror_s - ending.mirrored_s),
                 lambda: ending.is_stopped or self.ownership.is_wished(),
             )
-        except SiltstoneError as error:
-            _log.warning("the mirror did not end as it should: %s", in_words(error))
+        except errors.SiltstoneError as error:
+            _log.warning("the mirror did not end as it should: %s", errors.in_words(error))
         ending.mirrored_s += time.monotonic() - began
 
     def _end_shipper(self, ending: Ending) -> None:
@@ -194,7 +185,7 @@ class Parts:
             self.core.transactions.count,
             self.core.recent.nbytes,
             self.owner.scheduler.pace.backpressure(committer.state.view, committer.active_bytes),
-            None if failure is None else in_words(failure),
+            None if failure is None else errors.in_words(failure),
             shipped_seq=ships.shipped_seq if ships is not None and ships.is_begun else None,
             shipping=None if ships is None else ships.failure,
             mirror=self.owner.mirror,
@@ -211,20 +202,20 @@ class Parts:
         epoch, _, number = asked.partition("-")
         state = self.core.state()
         if not (epoch.isdecimal() and number.isdecimal()) or int(epoch) > state.view.record.epoch:
-            raise RequestError(f"no transaction of this store is called {asked!r}")
+            raise errors.RequestError(f"no transaction of this store is called {asked!r}")
         found = int(epoch), int(number)
         committer = self.core.committer
         # This takes a number itself, so that no commit gets one that was called none of ours.
         is_of_now = committer is not None and found[0] == state.view.record.epoch
         if is_of_now and found[1] >= next(self.core.numbers):
-            raise RequestError(f"no transaction of this store is called {asked!r} yet")
+            raise errors.RequestError(f"no transaction of this store is called {asked!r} yet")
         is_over = spends and self.reservations.spend(transaction_id(*found))
         state = self.core.state()  # read after that, so that it has every commit that ran before
         if self.commits.find(state, *found) is not None:
             return "committed"
         if self.commits.is_forgotten(state, *found):
             oldest = state.view.record.oldest_seq
-            raise SnapshotExpiredError(f"transaction {asked}", oldest, state.visible)
+            raise errors.SnapshotExpiredError(f"transaction {asked}", oldest, state.visible)
         if committer is None or not is_over:
             return "in doubt"
         return "in doubt" if is_of_now and committer.poisoned else "not committed"
@@ -253,7 +244,7 @@ class Parts:
         is_served = self.endpoint is not None or self.service is not None
         if owner is not None and owner.ownership.is_held and is_served:
             owner.ownership.will_not_serve()
-            with suppress(UnavailableError):  # LOCK is a hint
+            with suppress(errors.UnavailableError):  # LOCK is a hint
                 owner.ownership.announce(epoch=self.core.state().view.record.epoch)
         for server in (self.service, self.endpoint):
             if server is not None:
@@ -321,7 +312,7 @@ def follow_beside(root: Path, options: Options, env: Env) -> tuple[Parts, Nearby
             return None
         env.require_store(root)
         storage = Storage.of(root, options, env)
-    except (SiltstoneError, OSError):  # the owner has them, and will say what is wrong
+    except (errors.SiltstoneError, OSError):  # the owner has them, and will say what is wrong
         return None
     site, readers = storage.site, storage.readers
     adopt = partial(followed, readers=readers, resident_bytes_max=options.shares.flushed)
@@ -343,5 +334,5 @@ def _warm_up(is_settled: bool) -> None:
     """
     pa.array([0])
     if is_settled:
-        with suppress(UnavailableError):  # a package of the extra: it cannot serve
+        with suppress(errors.UnavailableError):  # a package of the extra: it cannot serve
             server_of("serve_local")

@@ -14,7 +14,7 @@ the table is another one by now, or this process may not write files.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -58,8 +58,9 @@ def staged(pool: ConnectionPool, here: LocalTransaction) -> StagedWrites | None:
     if not large:
         return None
     tables, jobs = here.core.tables, list[tuple[StageTask, list[Staged]]]()
-    is_staged = False
-    try:
+    made = StagedWrites(large, jobs)
+    with suppress(TableNotFoundError, UnavailableError), ExitStack() as if_it_fails:
+        if_it_fails.callback(made.discard, here)
         for writes in large:
             for task, rows in _tasks(pool, here, writes):
                 pieces = list[Staged]()
@@ -68,13 +69,9 @@ def staged(pool: ConnectionPool, here: LocalTransaction) -> StagedWrites | None:
                     return None
                 sorter = sorter_of(task, tables.keys)
                 pieces.append(task.run_through(tables.writer, rows, sorter=sorter))
-        is_staged = True
-    except (TableNotFoundError, UnavailableError):
-        return None
-    finally:
-        if not is_staged:
-            StagedWrites(large, jobs).discard(here)
-    return StagedWrites(large, jobs)
+        if_it_fails.pop_all()
+        return made
+    return None
 
 
 def _tasks(

@@ -48,7 +48,8 @@ def create_table(
             VersionStatements(tx).begin_versions(name)
         return _created(scope, tx, name)
 
-    location, commit = scope.write(work, root_of(scope))
+    # The store's folder is for a token that was applied before: the table is unknown.
+    location, commit = scope.write(work, str(scope.root))
     version = version_now(scope.db.core, name, commit.seq)
     return bodies.CreateTableAnswer(version, location), commit.seq
 
@@ -58,17 +59,12 @@ def place_of(scope: Scope, tx: EngineTransaction, name: str) -> str:
     return location_of(scope, VersionStatements(tx).folder(name))
 
 
-def root_of(scope: Scope) -> str:
-    """Return the folder of the store, for a token that was applied before: the table is unknown."""
-    return str(scope.root)
-
-
 def _created(scope: Scope, tx: EngineTransaction, name: str) -> str:
     """Return where a created table lies; if the token was applied before, where it is now."""
     if not tx.is_applied:
         return place_of(scope, tx, name)
     with scope.db.transaction() as now:
-        return place_of(scope, now, name) if name in now.tables() else root_of(scope)
+        return place_of(scope, now, name) if name in now.tables() else str(scope.root)
 
 
 def _mode(asked: bodies.CreateTableRequest) -> str:

@@ -73,8 +73,7 @@ def update_table(
         return statements.assign(tx, name, asked.updates, predicate, scope.limits)
 
     count, commit = scope.write(work, 0)
-    version = version_now(scope.db.core, name, commit.seq)
-    return bodies.UpdateAnswer(version, count), commit.seq
+    return bodies.UpdateAnswer(version_now(scope.db.core, name, commit.seq), count), commit.seq
 
 
 def delete_from_table(
@@ -87,8 +86,7 @@ def delete_from_table(
         return statements.table_in(tx, name).delete_where(asked.predicate)
 
     count, commit = scope.write(work, 0)
-    version = version_now(scope.db.core, name, commit.seq)
-    return bodies.DeleteAnswer(version, count), commit.seq
+    return bodies.DeleteAnswer(version_now(scope.db.core, name, commit.seq), count), commit.seq
 
 
 def restore_table(scope: Scope, asked: bodies.RestoreRequest) -> Written:

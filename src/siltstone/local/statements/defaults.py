@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from siltstone.formats.types.defaults import column_of, default_in, repeated
 from siltstone.formats.types.extensions import is_uuid
-from siltstone.local.statements.running import Running, columns_of
+from siltstone.local.statements.names import columns_of
+from siltstone.local.statements.running import Running
 from siltstone.query.sql.writes.constants import LiteralValue
 from siltstone.query.sql.writes.queries import Values
 from siltstone.query.sql.writes.statements import Assignment, ValueText

@@ -13,14 +13,8 @@ from siltstone.formats.schema import encode_type
 from siltstone.formats.types.layouts import plain_schema
 from siltstone.local.statements.defaults import values_of
 from siltstone.local.statements.exact import has_zoned_time, refuse_cut, refuse_lost
-from siltstone.local.statements.running import (
-    Running,
-    Written,
-    column_of,
-    columns_of,
-    meant_by,
-    name_among,
-)
+from siltstone.local.statements.names import column_of, columns_of, meant_by, name_among
+from siltstone.local.statements.running import Running, Written
 from siltstone.query.sql.names import reads_of
 from siltstone.query.sql.shielded import folded, quoted
 from siltstone.query.sql.writes.queries import every_row, nulls_of

@@ -31,14 +31,13 @@ from siltstone.local.statements.keys import (
     refuse_changed,
     without,
 )
+from siltstone.local.statements.names import columns_of, require_key
 from siltstone.local.statements.running import (
     STAGED_BYTES_MIN,
     Running,
     Written,
     checked,
-    columns_of,
     refuse_nulls,
-    require_key,
 )
 from siltstone.query.sql.shielded import folded, quoted
 from siltstone.query.sql.writes.constants import UnclearError, fitting

@@ -16,7 +16,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from siltstone.local.statements.running import Running, columns_of
+from siltstone.local.statements.names import columns_of
+from siltstone.local.statements.running import Running
 from siltstone.query.sql.shielded import quoted
 from siltstone.query.sql.writes.queries import (
     EXISTING,

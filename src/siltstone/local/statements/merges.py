@@ -21,13 +21,8 @@ from siltstone.local.statements.exact import refuse_cut, refuse_lost
 from siltstone.local.statements.fitted import fitted
 from siltstone.local.statements.keys import first_twice, keys_of, one, refuse_changed, without
 from siltstone.local.statements.matches import Matches
-from siltstone.local.statements.running import (
-    STAGED_BYTES_MIN,
-    Running,
-    Written,
-    refuse_nulls,
-    require_key,
-)
+from siltstone.local.statements.names import require_key
+from siltstone.local.statements.running import STAGED_BYTES_MIN, Running, Written, refuse_nulls
 from siltstone.local.statements.updates import refuse_twice
 from siltstone.query.sql.shielded import folded, quoted
 from siltstone.query.sql.writes.queries import every_row, too_long
@@ -112,7 +107,10 @@ class _Plan:
 
     def run_it(self, source: pa.Table) -> Written:
         """Read, and write what the clauses say."""
-        carried = [*self.key, *(name for each in self.clauses for name in self._assigned(each))]
+        carried = [
+            *self.key,
+            *(name for each in self.clauses for name in self._matches.assigned(each)),
+        ]
         refuse_cut("MERGE", carried, self.fields, "upsert(), update_many() and delete()")
         found = self._matches.found(source)
         self._refuse_errors(found)
@@ -134,9 +132,6 @@ class _Plan:
     def _matches(self) -> Matches:
         return Matches(self.run, self.statement, self.key, self.fields, self.clauses)
 
-    def _assigned(self, clause: Clause) -> list[str]:
-        return self._matches.assigned(clause)
-
     # what the clauses do
 
     def _refuse_errors(self, found: list[pa.Table]) -> None:
@@ -149,7 +144,8 @@ class _Plan:
         """Return the rows that a clause writes: the key of what exists, and what it assigns."""
         clause = self.clauses[place]
         begin = found.num_columns - len(clause.sets)
-        new = found.select(range(begin, found.num_columns)).rename_columns(self._assigned(clause))
+        new = found.select(range(begin, found.num_columns))
+        new = new.rename_columns(self._matches.assigned(clause))
         if clause.action in {Action.INSERT, Action.UPDATE}:
             is_new = clause.action is Action.INSERT
             refuse_nulls(completed(new, self.fields) if is_new else new, self.fields)

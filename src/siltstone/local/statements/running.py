@@ -21,14 +21,9 @@ from siltstone.choices import Missing, StagedOp
 from siltstone.engine.commit.committer import FRAME_BYTES_MAX
 from siltstone.engine.commit.core import Core
 from siltstone.engine.write.stage_task import Staged, StageTask, begin
-from siltstone.errors import (
-    LimitError,
-    RequestError,
-    SchemaMismatchError,
-    TableNotFoundError,
-    no_such,
-)
+from siltstone.errors import LimitError, RequestError, SchemaMismatchError, TableNotFoundError
 from siltstone.local.statements.fitted import fitted
+from siltstone.local.statements.names import name_among
 from siltstone.query.sql.shielded import folded, refuse_alike
 from siltstone.query.sql.writes.constants import Given
 from siltstone.query.sql.writes.queries import (
@@ -299,63 +294,3 @@ def refuse_nulls(rows: pa.Table, fields: pa.Schema, before: int = 0) -> None:
         if column.null_count and not fields.field(name).nullable:
             row = before + pc.index(pc.is_null(column), pa.scalar(True)).as_py() + 1
             raise SchemaMismatchError(f"row {row} of the statement: column {name!r} takes no null")
-
-
-def meant_by(target: Target) -> str:
-    """Return the name of a table without DuckDB's catalog, `memory`, and its namespace `main`."""
-    parts = target.parts
-    if len(parts) > 1 and parts[0] == "memory":
-        parts = parts[1:]
-    return parts[-1] if len(parts) == 2 and parts[0] == "main" else ".".join(parts)
-
-
-def name_among(target: Target, names: Sequence[str]) -> str | None:
-    """Return the one of some names that a statement means, as DuckDB tells names apart."""
-    meant = [".".join(target.parts), meant_by(target)]
-    for each in meant:
-        if each in names:
-            return each
-    low = {folded(each) for each in meant}
-    return next((name for name in names if folded(name) in low), None)
-
-
-def column_of(name: str, fields: pa.Schema) -> str:
-    """Return the column that a statement means by a name.
-
-    Raises:
-        SchemaMismatchError: There is none.
-    """
-    if name in fields.names:
-        return name
-    for each in fields.names:
-        if folded(each) == folded(name):
-            return each
-    raise SchemaMismatchError(no_such("column", name, fields.names))
-
-
-def columns_of(names: Sequence[str], fields: pa.Schema) -> list[str]:
-    """Return the columns that a statement means by some names; see `column_of`.
-
-    Raises:
-        SchemaMismatchError: One is there twice.
-    """
-    found = [column_of(name, fields) for name in names]
-    for name in found:
-        if found.count(name) > 1:
-            raise SchemaMismatchError(f"the statement names column {name!r} twice")
-    return found
-
-
-def require_key(table: TransactionTable, statement: str) -> tuple[str, ...]:
-    """Return the key of a table.
-
-    Raises:
-        RequestError: It has none, and the statement needs one.
-    """
-    key = table.primary_key
-    if not key:
-        raise RequestError(
-            f"{statement} needs a table with a primary key, and {table.name!r} has none: INSERT,"
-            " TRUNCATE, and DELETE of what a filter finds work there, and update_where()"
-        )
-    return key

@@ -21,13 +21,8 @@ from siltstone.local.statements.defaults import in_sets
 from siltstone.local.statements.exact import carried, refuse_cut
 from siltstone.local.statements.inserts import assigned
 from siltstone.local.statements.keys import distinct, first_of_each, first_twice, keys_of, one
-from siltstone.local.statements.running import (
-    STAGED_BYTES_MIN,
-    Running,
-    Written,
-    columns_of,
-    require_key,
-)
+from siltstone.local.statements.names import columns_of, require_key
+from siltstone.local.statements.running import STAGED_BYTES_MIN, Running, Written
 from siltstone.query.sql.shielded import quoted
 from siltstone.query.sql.writes.conditions import filter_of, key_of
 from siltstone.query.sql.writes.constants import UnclearError, fitting

@@ -12,33 +12,22 @@ from siltstone.local.statements import definitions, inserts, merges, updates
 from siltstone.local.statements.running import Running, Written
 from siltstone.query.sql.result import Result
 from siltstone.query.sql.shielded import folded
+from siltstone.query.sql.writes import statements
 from siltstone.query.sql.writes.parse import write_of
-from siltstone.query.sql.writes.statements import (
-    AlterStatement,
-    Change,
-    CreateStatement,
-    DeleteStatement,
-    DropStatement,
-    InsertStatement,
-    MergeStatement,
-    TruncateStatement,
-    UpdateStatement,
-    Write,
-)
 
 if TYPE_CHECKING:
     from siltstone.query.sql.frames import Variables
     from siltstone.query.sql.taken.values import Parameters
 
 _RUN: dict[type, Callable[[Running, Any], Written]] = {
-    InsertStatement: inserts.insert,
-    UpdateStatement: updates.update,
-    DeleteStatement: updates.delete,
-    TruncateStatement: updates.truncate,
-    MergeStatement: merges.merge,
-    CreateStatement: definitions.create_table,
-    DropStatement: definitions.drop_table,
-    AlterStatement: definitions.alter_table,
+    statements.InsertStatement: inserts.insert,
+    statements.UpdateStatement: updates.update,
+    statements.DeleteStatement: updates.delete,
+    statements.TruncateStatement: updates.truncate,
+    statements.MergeStatement: merges.merge,
+    statements.CreateStatement: definitions.create_table,
+    statements.DropStatement: definitions.drop_table,
+    statements.AlterStatement: definitions.alter_table,
 }
 
 
@@ -47,7 +36,7 @@ Answer: TypeAlias = tuple[int | None, int | None, pa.Table]
 
 
 def answered(
-    run: Callable[[Write, str, Parameters, Variables], Result],
+    run: Callable[[statements.Write, str, Parameters, Variables], Result],
     statement: str,
     parameters: Parameters,
 ) -> Answer:
@@ -63,7 +52,7 @@ def answered(
     return found.rows, found.seq, found.to_arrow()
 
 
-def given_of(write: Write, parameters: Parameters) -> dict[str, object]:
+def given_of(write: statements.Write, parameters: Parameters) -> dict[str, object]:
     """Return the values of the parameters by their names in the statement.
 
     Raises:
@@ -93,7 +82,7 @@ def _shown(names: Any) -> str:
     return ", ".join(texts[:8]) + (", ..." if len(texts) > 8 else "") if texts else "none"
 
 
-def run_write(write: Write, run: Running) -> Written:
+def run_write(write: statements.Write, run: Running) -> Written:
     """Run a statement.
 
     Raises:
@@ -107,9 +96,9 @@ def run_write(write: Write, run: Running) -> Written:
     return found(run, write.statement)
 
 
-def result_of(write: Write, written: Written, seq: int | None) -> Result:
+def result_of(write: statements.Write, written: Written, seq: int | None) -> Result:
     """Return the result of a statement, with DuckDB's own rows if it returns none."""
     if written.returned is not None:
         return Result(written.returned, rows=written.rows, seq=seq)
-    counted = [written.rows] if isinstance(write.statement, Change) else []
+    counted = [written.rows] if isinstance(write.statement, statements.Change) else []
     return Result(pa.table({"Count": pa.array(counted, pa.int64())}), rows=written.rows, seq=seq)

@@ -17,11 +17,7 @@ from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
-from siltstone.lance_namespace.specification.members import (
-    converted,
-    refuse_branch,
-    refuse_not_offered,
-)
+from siltstone.lance_namespace.specification import members
 from siltstone.lance_namespace.tables import DELIMITER
 from siltstone.lance_versions.errors import invalid
 from siltstone.server.rest.tokens import Principal
@@ -91,7 +87,7 @@ class RestCall(Generic[Asked]):
             return msgspec.json.decode(body, type=request)
         except msgspec.ValidationError:
             # In the words that it has in process, where a request is no JSON: msgspec has two.
-            return converted(msgspec.json.decode(body), request)
+            return members.converted(msgspec.json.decode(body), request)
 
     def check(self) -> None:
         """Refuse a body, or a query, that asks for what the route does not do.
@@ -99,8 +95,8 @@ class RestCall(Generic[Asked]):
         Raises:
             Refused: It names the member, or the parameter.
         """
-        refuse_not_offered(self.asked)
-        refuse_branch(self.query.get("branch"))
+        members.refuse_not_offered(self.asked)
+        members.refuse_branch(self.query.get("branch"))
 
     # headers
 

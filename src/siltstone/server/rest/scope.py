@@ -21,16 +21,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
+from siltstone import errors
 from siltstone.api.results import Receipt
 from siltstone.api.runs import TurnHolder
 from siltstone.choices import Durability, Isolation, Missing
-from siltstone.errors import (
-    BusyError,
-    ClosedError,
-    InDoubtError,
-    NotShippedError,
-    ReadOnlyError,
-)
 from siltstone.lance_namespace.scope import StatementCommit, committed, done
 from siltstone.lance_versions.errors import Code, Refused, invalid
 from siltstone.lance_versions.turns import Turns
@@ -155,7 +149,7 @@ class RequestScope:
             ConflictError: It lost too many races.
         """
         if call.snapshot:
-            raise ReadOnlyError(f"{SNAPSHOT_HEADER} is for reads: the past is not written")
+            raise errors.ReadOnlyError(f"{SNAPSHOT_HEADER} is for reads: the past is not written")
         if call.transaction:
             with self._using(call.transaction, call.principal) as held:
                 return done(held.transaction, work, unknown), StatementCommit()
@@ -209,7 +203,9 @@ class RequestScope:
             return
         if not self._ship_waits.acquire(blocking=False):
             most = self.limits.shipped_waits_max
-            raise BusyError(f"{most} requests wait for the bucket; this one did nothing, ask again")
+            raise errors.BusyError(
+                f"{most} requests wait for the bucket; this one did nothing, ask again"
+            )
         try:
             yield
         finally:
@@ -275,7 +271,7 @@ class RequestScope:
         with self._waiting(is_shipped=is_shipped), self._ends.of(_turn(key, call.principal)):
             before = self.ended(key, call.principal)
             if before is not None and before.doubt is not None:
-                raise InDoubtError(before.doubt)
+                raise errors.InDoubtError(before.doubt)
             if before is not None and before.status == status:
                 return self._shipped(before)
             if before is not None:
@@ -304,10 +300,10 @@ class RequestScope:
             return None
         try:
             receipt = _committed(tx)
-        except NotShippedError:
+        except errors.NotShippedError:
             self._remember(key, ended("Succeeded", tx.receipt, is_unshipped=True))
             raise
-        except InDoubtError as error:
+        except errors.InDoubtError as error:
             self._remember(key, ended("Running", doubt=error.transaction_id))
             raise
         except Exception:
@@ -378,7 +374,7 @@ def _foreseen(key: str, entered: AbstractContextManager[Held]) -> Generator[Held
     with ExitStack() as stack:
         try:
             held = stack.enter_context(entered)
-        except ClosedError:
+        except errors.ClosedError:
             raise Refused(
                 Code.TRANSACTION_NOT_FOUND,
                 f"{key[:80]}: it ended, was idle for too long, or is not yours; if its commit was"

@@ -48,9 +48,8 @@ def main(arguments: Sequence[str]) -> int:
         _say({"error": str(error), "kind": type(error).__name__})
         return 1
     threading.Thread(target=_end_with_stdin, args=(path,), daemon=True).start()
-    threading.Thread(
-        target=warm_up, daemon=True
-    ).start()  # else the first plan takes so much longer
+    # Else the first plan takes so much longer.
+    threading.Thread(target=warm_up, daemon=True).start()
     _say({"identity": here()})
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # nobody reads what else is printed
     server.serve(listening)
