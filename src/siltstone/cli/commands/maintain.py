@@ -122,8 +122,8 @@ def _optimize_histories(path: str, table: str | None, *, quiet: bool) -> Optimiz
     if late:
         return late[0]
     found = [each for each in done if isinstance(each, Optimized)]
-    sums = {name: sum(getattr(each, name) for each in found) for name in _COUNTS}
-    return Optimized(tables=tuple(name for each in found for name in each.tables), **sums)
+    names = tuple(name for each in found for name in each.tables)
+    return Optimized(names, *(sum(getattr(each, name) for each in found) for name in _COUNTS))
 
 
 def maintain(db: Db, *, form: Form, quiet: Quiet = False) -> None:
