@@ -11,6 +11,7 @@ import os
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
@@ -24,7 +25,13 @@ from siltstone.errors import BusyError, CorruptionError, OwnedError, RequestErro
 from siltstone.formats.backup import Backup
 from siltstone.maintenance.backup.backup import BackedUp, Progress
 from siltstone.maintenance.backup.restore import Restored, Restorer
-from siltstone.maintenance.compaction.compaction import TARGET_ROWS, Optimized, called
+from siltstone.maintenance.compaction.compaction import (
+    NOTHING,
+    TARGET_ROWS,
+    Optimized,
+    called,
+    total_of,
+)
 from siltstone.maintenance.compaction.optimize import WORKERS, Execute
 from siltstone.maintenance.compaction.plain_table_commit import WAIT_S, PlainTablesOfAnOwner
 from siltstone.maintenance.gc.live_store import LiveWithoutOwner
@@ -137,8 +144,10 @@ def optimize_histories(
     *,
     on_progress: Callable[[int, int], None] | None = None,
     **options: Unpack[StoreOptions],
-) -> list[Optimized | Deferred]:
+) -> Optimized | Deferred:
     """Optimize, by tiers, the tables whose histories have many small parts, and nothing else.
+
+    It is `Deferred` if one of them is; the others were optimized.
 
     Args:
         path: As for `connect`; the store exists.
@@ -150,10 +159,13 @@ def optimize_histories(
     """
     parts = _admin(path, options)
     site = parts.storage.site
-    return [
+    found = [
         parts.work.optimizer.optimize(table, by_tiers=True, on_progress=on_progress)
         for table in crumbled(site.manifests.newest(), site.tables.reader)
     ]
+    late = [each for each in found if isinstance(each, Deferred)]
+    done = [each for each in found if isinstance(each, Optimized)]
+    return late[0] if late else reduce(total_of, done, NOTHING)
 
 
 def maintain_store(

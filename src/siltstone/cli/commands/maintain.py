@@ -112,18 +112,12 @@ def optimize(
 
 
 def _optimize_histories(path: str, table: str | None, *, quiet: bool) -> Optimized | Deferred:
-    from siltstone.admin import Optimized, optimize_histories
+    from siltstone.admin import optimize_histories
 
     if table is not None:
         raise UsageError(f"--histories finds its tables itself; got {table!r}")
     with progress_bar("optimize", quiet=quiet) as told:
-        done = optimize_histories(path, on_progress=lambda ended, of: told("", ended, of))
-    late = [each for each in done if not isinstance(each, Optimized)]
-    if late:
-        return late[0]
-    found = [each for each in done if isinstance(each, Optimized)]
-    names = tuple(name for each in found for name in each.tables)
-    return Optimized(names, *(sum(getattr(each, name) for each in found) for name in _COUNTS))
+        return optimize_histories(path, on_progress=lambda ended, of: told("", ended, of))
 
 
 def maintain(db: Db, *, form: Form, quiet: Quiet = False) -> None:
