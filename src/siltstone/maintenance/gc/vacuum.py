@@ -279,8 +279,8 @@ class Vacuum:
         """Return FLOOR, the next one, and the oldest readable seq by that."""
         seen = self._manifests.kept()
         records = list(existing(self._manifests, self._manifests.numbers()))
-        tables, now_us = self._tables.reader, self._now_us
-        planner = FloorPlanner(tables, now_us, self._retention_s, self._bounds)
+        files, now_us = self._tables.reader.files, self._now_us()
+        planner = FloorPlanner(files, now_us, self._retention_s, self._bounds)
         floor = planner.plan(seen, records, self._tags(are_lapsed=False))
         oldest = next(record for record in records if record.number >= floor.number)
         return seen, floor, oldest.flushed_seq
