@@ -115,7 +115,7 @@ def test_a_checkpoint_that_loses_to_an_optimize_puts_its_rows_on_top(made) -> No
     assert rows(table) == expected
 
 
-def test_a_merge_that_loses_to_an_optimize_of_base_plans_again(made) -> None:
+def test_an_optimize_of_history_while_a_merge_writes_changes_no_answer(made) -> None:
     db, table, tables = made
     expected = rows(table)
     table.upsert({"id": 100, "v": 1})
@@ -235,6 +235,24 @@ def test_an_optimize_of_a_table_that_is_dropped_meanwhile_is_done(made) -> None:
     assert db.tables() == []
 
 
+def test_an_optimize_that_lost_some_of_its_work_once_says_so(made) -> None:
+    db, table, tables = made
+    expected = {**rows(table), 1: 7}
+
+    def move(pin: Pin, *_: object) -> None:
+        if pin.folder.endswith("/.history"):
+            del tables.hooks["compact"]
+            optimizer_of(db.path, tables).optimize()
+            table.upsert({"id": 1, "v": 7})
+            db.checkpoint()
+
+    tables.hooks["compact"] = move
+    found = optimizer_of(db.path, tables).optimize()
+    assert not isinstance(found, Deferred)
+    assert found.replans == ("others changed 6 of 6 files that were read of t",)
+    assert rows(table) == expected
+
+
 def test_an_optimize_that_always_loses_is_deferred(made) -> None:
     db, table, tables = made
 
@@ -252,6 +270,7 @@ def test_an_optimize_that_always_loses_is_deferred(made) -> None:
     found = optimizer_of(db.path, tables).optimize(attempts=2)
     assert isinstance(found, Deferred)
     assert found.attempts == 2
+    assert found.reason.startswith("others changed ")
 
 
 class _DiedError(BaseException):
@@ -411,7 +430,10 @@ def test_an_optimize_that_is_condemned_begins_again(made) -> None:
         compacted.append(found)
 
     tables.hooks["compact"] = condemned_once
-    assert optimizer_of(db.path, tables).optimize().files_before == 6
+    found = optimizer_of(db.path, tables).optimize()
+    assert found.files_before == 6
+    assert [why for why in found.replans if "the gc horizon" not in why] == []
+    assert len(found.replans) == 1
     assert len(compacted) == 2
     assert jobs_of(db.path).list() == []
     assert rows(table) == expected

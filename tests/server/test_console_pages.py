@@ -207,10 +207,14 @@ RARE = {
 DEFERRED = {"outcome": "Deferred", "reason": "others won", "attempts": 8}
 
 
-def test_a_mirror_that_is_behind_and_a_job_that_lost_say_so(page: Browser) -> None:
+LOST = "another process changed the base of 'orders' meanwhile"
+MERGED = {"outcome": "Merged", "seq": 9, "tables": ["orders"], "rows": 4, "replans": [LOST, LOST]}
+
+
+def test_a_mirror_that_is_behind_and_jobs_that_lost_say_so(page: Browser) -> None:
     page.look(*LOOKS["narrow, dark"])
     page.errors()
-    answers = {"/v1/status": RARE, "/v1/jobs": {"jobs": [job(DEFERRED)]}}
+    answers = {"/v1/status": RARE, "/v1/jobs": {"jobs": [job(MERGED), job(DEFERRED)]}}
     changed = page.driver.execute_cdp_cmd(
         "Page.addScriptToEvaluateOnNewDocument",
         {"source": f"const changed = {msgspec.json.encode(answers).decode()};{_CHANGES}"},
@@ -221,6 +225,7 @@ def test_a_mirror_that_is_behind_and_a_job_that_lost_say_so(page: Browser) -> No
             assert words in text
         text = page.open("jobs")
         assert "deferred after 8 plans: others won" in text
+        assert f"rows 4; planned again 2 times: {LOST}" in text
         assert "7 on host" in text
         assert page.js("return document.documentElement.scrollWidth <= innerWidth")
         assert page.errors() == []

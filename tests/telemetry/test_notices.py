@@ -75,7 +75,7 @@ def test_open_work_and_close_are_told(tmp_path: Path, caplog: pytest.LogCaptureF
         (f"INFO siltstone.open.parts closed {root}: seq 2", ""),
         (f"INFO siltstone.open.owner opened {root}: epoch 2, seq 2; recovery found 2 commits", ""),
         ("INFO siltstone.work checkpoint: record ", " s"),
-        ("INFO siltstone.work merge: Merged(seq=3, tables=('t',), rows=2), in ", " s"),
+        ("INFO siltstone.work merge: Merged(seq=3, tables=('t',), rows=2, replans=()), in ", " s"),
         ("INFO siltstone.work optimize: ", " s"),
         ("INFO siltstone.work vacuum: ", " were deleted, in 0."),
         ("INFO siltstone.work backup: ", " up to seq 3, in "),

@@ -22,7 +22,7 @@ statement, or the commit of a transaction) repeats.
 
 from __future__ import annotations
 
-VERSION = 7
+VERSION = 8
 ARROW_TYPE = "application/vnd.apache.arrow.stream"
 VALUES_TYPE = "application/vnd.msgpack"
 ERROR_KEY = b"siltstone.error"

@@ -184,7 +184,8 @@ def _joinable(opened: PinnedTable, *, keeps_all: bool) -> Iterator[Sequence[Span
 class Optimized:
     """The result of an optimize: its tables (by name), the numbers of files before and after.
 
-    It built `segments` of indexes, over `indexed_rows`.
+    It built `segments` of indexes, over `indexed_rows`. It was planned again for each of `replans`,
+    which say why: other writers came first.
 
     Examples:
         >>> db.checkpoint() and db.optimize().files_before
@@ -197,6 +198,7 @@ class Optimized:
     rows: int
     segments: int = 0
     indexed_rows: int = 0
+    replans: tuple[str, ...] = ()
 
 
 NOTHING = Optimized((), 0, 0, 0)
@@ -254,12 +256,15 @@ def optimized(finished: Sequence[Finished]) -> Optimized:
 
 
 def total_of(one: Optimized, other: Optimized) -> Optimized:
-    """Return the sum of two results, which have no indexes."""
+    """Return the sum of two results."""
     return Optimized(
         tuple(sorted({*one.tables, *other.tables})),
         one.files_before + other.files_before,
         one.files_after + other.files_after,
         one.rows + other.rows,
+        one.segments + other.segments,
+        one.indexed_rows + other.indexed_rows,
+        (*one.replans, *other.replans),
     )
 
 

@@ -79,9 +79,9 @@ Progress = Callable[[int, int], None]
 class _OptimizeOrder(msgspec.Struct):
     """What one optimize was asked for, and what it met.
 
-    `at_once`: how many tasks `run` is given; None: all, it runs them elsewhere. `contended`: how
-    often others touched the inputs of tasks, which were in vain or were not begun. `known`: the
-    record that it saw last, which the next one must follow.
+    `at_once`: how many tasks `run` is given; None: all, it runs them elsewhere. `known`: the record
+    that it saw last, which the next one must follow. `is_contended`: others changed what a plan
+    had read.
     """
 
     table: int | None
@@ -90,7 +90,7 @@ class _OptimizeOrder(msgspec.Struct):
     at_once: int | None
     on_progress: Progress | None
     known: Record
-    contended: int = 0
+    is_contended: bool = False
 
 
 class _DeferredError(Exception):
@@ -165,10 +165,8 @@ class Optimizer:
         self, order: _OptimizeOrder, attempts: int, build: index_plan.Execute | None
     ) -> Optimized | Deferred:
         table = order.table
-        total, reason, left = NOTHING, "other writers won each race", list[Finished]()
-        fruitless = 0
+        total, fruitless, left = NOTHING, 0, list[Finished]()
         for attempt in range(attempts * _ROUNDS):
-            contended = order.contended
             try:
                 total = total_of(total, self._resume(table))
                 found = self._attempt(order, left)
@@ -176,19 +174,22 @@ class Optimizer:
                 self._with_indexes(total, table, attempts, build)
                 return Deferred(str(error), attempt + 1)
             except (GcHorizonError, BusyError) as error:
-                reason, found = str(error), NOTHING
+                found = replace(NOTHING, replans=(str(error),))
             if found is None:
                 return self._with_indexes(total, table, attempts, build)
             total = total_of(total, found)
+            order.is_contended = bool(total.replans)
             # Some was in vain, the rest is done: that it goes on is no lost race.
-            fruitless += order.contended == contended or not found.files_before
+            fruitless += not found.replans or not found.files_before
             if fruitless == attempts:
                 break
         try:
             total = total_of(total, self._handed_over(left)) if left else total
         except _DeferredError as error:
-            reason, total = str(error), NOTHING
-        return total if total.files_before else Deferred(reason, attempts)
+            return Deferred(str(error), attempts)
+        if total.files_before:
+            return total
+        return Deferred(("other writers won each race", *total.replans)[-1], attempts)
 
     def _with_indexes(
         self, total: Optimized, table: int | None, attempts: int, build: index_plan.Execute | None
@@ -248,7 +249,7 @@ class Optimizer:
     def _planned(
         self, record: Record, catalog: Catalog, order: _OptimizeOrder
     ) -> list[CompactTask]:
-        sizes = replace(order.sizes, is_contended=order.contended > 0)
+        sizes = replace(order.sizes, is_contended=order.is_contended)
         plain = planned_plain(catalog, self._tables.reader, order.table, sizes)
         left = {one.task.place for one in self._left()}
         keyed = planned(record, self._tables.reader, order.table, sizes)
@@ -282,8 +283,8 @@ class Optimizer:
         What ran together is published together: it has waited for the last of it anyway.
         """
         done, pending, left = NOTHING, list[Finished](), list[Finished]()
-        before, ended, todo = order.contended, 0, list(tasks)
-        while todo and order.contended == before:
+        ended, todo = 0, list(tasks)
+        while todo and not done.replans:
             at_once = order.at_once or len(todo)
             some, todo = todo[:at_once], todo[at_once:]
             for task, result in zip(some, order.run(some), strict=True):
@@ -296,15 +297,17 @@ class Optimizer:
                 cross(Failpoint.OPTIMIZE_AFTER_FRAGMENTS)
             elif not self._is_worth_a_record(pending, order.sizes.target_rows):
                 continue
-            found, more = self._show(record, pending, order, job.as_written())
+            found, more = self._show(record, pending, job.as_written())
             done, left, pending = total_of(done, found), [*left, *more], []
             record, lease = self._lease_newest(order)
             with lease:  # else a vacuum takes its files while they are compared
                 kept = self._untouched(record, todo)
-            order.contended += len(kept) < len(todo)
+            if len(kept) < len(todo):
+                why = f"others changed the files of {len(todo) - len(kept)} tasks before they began"
+                done = total_of(done, replace(NOTHING, replans=(why,)))
             todo = kept
         if pending:
-            found, more = self._show(record, pending, order, job.as_written())
+            found, more = self._show(record, pending, job.as_written())
             done, left = total_of(done, found), [*left, *more]
         return done, left
 
@@ -328,7 +331,7 @@ class Optimizer:
         return found
 
     def _show(
-        self, record: Record, finished: Sequence[Finished], order: _OptimizeOrder, job: Job
+        self, record: Record, finished: Sequence[Finished], job: Job
     ) -> tuple[Optimized, list[Finished]]:
         """Publish what is finished; return what of it is left to the owner."""
         plain = [one for one in finished if one.task.is_plain]
@@ -337,8 +340,11 @@ class Optimizer:
         left = [] if self._plain.is_ours else plain
         if not left:
             done = total_of(done, self._advanced(plain, job))
-        if done.files_before < sum(one.task.parts for one in finished if one not in left):
-            order.contended += 1
+        parts = sum(one.task.parts for one in finished if one not in left)
+        if done.files_before < parts:
+            names = ", ".join(sorted({one.task.table for one in finished}))
+            lost = f"{parts - done.files_before} of {parts} files that were read of {names}"
+            done = replace(done, replans=(f"others changed {lost}",))
         return done, left
 
     def _resume(self, table: int | None) -> Optimized:

@@ -60,6 +60,8 @@ _APPEND_ROWS = 131_072
 class Merged:
     """The result of a merge: its seq, its tables (by name), the rows that it put into base.
 
+    It was planned again for each of `replans`, which say why: other writers came first.
+
     Examples:
         >>> db.checkpoint() and db.merge().rows
         2
@@ -68,6 +70,7 @@ class Merged:
     seq: int
     tables: tuple[str, ...]
     rows: int
+    replans: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +168,7 @@ class Merger:
             ReplacedError: Another store is at the path by now, or none: it was left alone.
         """
         count_of("attempts", attempts, 1)
-        reason, failed, total, target = "", 0, Merged(0, (), 0), None
+        failed, total, target, replans = 0, Merged(0, (), 0), None, list[str]()
         failures: dict[int, SiltstoneError] = {}
         record: Record | None = None
         while failed < attempts:
@@ -175,14 +178,17 @@ class Merger:
                     target = record.flushed_seq if target is None else target
                     done = self._merge(record, table, execute, failures)
             except (_LostError, GcHorizonError, BusyError) as error:
-                reason, failed = str(error), failed + 1
+                replans.append(str(error))
+                failed += 1
                 continue
             failed, total = 0, _sum(total, done)
             if done.seq >= target:
                 break
         for error in failures.values():
             raise error
-        return Deferred(reason, attempts) if failed else total
+        if failed:
+            return Deferred(replans[-1], attempts)
+        return replace(total, replans=tuple(replans))
 
     def _merge(
         self,
@@ -371,7 +377,8 @@ def _changed(record: Record, planned: Sequence[_Planned], job: Job) -> Record:
         if item is None or storage.merged_seq > item.storage.merged_seq:
             keyed.append(storage)
         elif storage.base != item.base:
-            raise _LostError(f"another merge of incarnation {storage.incarnation} won")
+            name = catalogs.name_of(catalogs.owner_of(record.catalog, storage.incarnation))
+            raise _LostError(f"another process changed the base of {name!r} meanwhile")
         else:
             keyed.append(storage.with_base_of(item.storage))
     cross(Failpoint.MERGE_BEFORE_PUBLISH)

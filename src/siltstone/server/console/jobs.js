@@ -43,5 +43,9 @@ async function all(shared) {
   ].filter(Boolean);
 }
 
-// Work that lost to others too often is no failure: it says why, and how often it was planned.
-const resulted = (result) => result.outcome === "Deferred" ? `deferred after ${count(result.attempts, "plan")}: ${result.reason}` : Object.entries(result).map(([name, value]) => `${name} ${typeof value === "object" ? JSON.stringify(value) : value}`).join(", ");
+// Work that lost to others is no failure: it says why, and how often it was planned.
+function resulted({ outcome, replans = [], ...found }) {
+  if (outcome === "Deferred") return `deferred after ${count(found.attempts, "plan")}: ${found.reason}`;
+  const facts = Object.entries(found).map(([name, value]) => `${name} ${typeof value === "object" ? JSON.stringify(value) : value}`).join(", ");
+  return replans.length ? `${facts}; planned again ${count(replans.length, "time")}: ${[...new Set(replans)].join("; ")}` : facts;
+}
