@@ -260,7 +260,7 @@ def test_an_owner_that_knows_that_it_is_fenced_takes_no_commit(tmp_path):
     with open_store(tmp_path / "s") as db:
         db.create_table("t", {"id": "int64"}, primary_key="id")
         seq = db.seq
-        db._owner().scheduler.failure = FencedError(1, 2)
+        db._owner().scheduler.failed(FencedError(1, 2))
         with pytest.raises(FencedError, match="epoch 2 owns the store"):
             db["t"].upsert({"id": 1})
         assert db.seq == seq

@@ -145,7 +145,8 @@ class BucketVacuum:
         seen = Floor() if found is None else floor_in(found.data, url)
         times = {n: head.modified for n, head in _numbered(chain) if seen.keeps(n)}
         records = [_as_of_the_bucket(each, times[each.number]) for each in self._records(times)]
-        planner = FloorPlanner(names, lambda: int(clock.now * 1e6), self._retention_s, self._bounds)
+        now_us = int(clock.now * 1e6)
+        planner = FloorPlanner(names.files, now_us, self._retention_s, self._bounds)
         tags = records[-1].catalog.tags
         floor = planner.plan(seen, records, tags)
         if floor == seen:

@@ -139,15 +139,8 @@ class Restorer:
             older = [self._stored(chosen, number) for number in chosen.islands]
             self._store.make(target, record, older, frames)
         say(path.name, chosen.nbytes, chosen.nbytes)
-        return Restored(
-            str(target),
-            str(path),
-            chosen.seq,
-            record.oldest_seq,
-            len(chosen.files),
-            chosen.nbytes,
-            chosen.damaged,
-        )
+        seqs, files = (chosen.seq, record.oldest_seq), (len(chosen.files), chosen.nbytes)
+        return Restored(str(target), str(path), *seqs, *files, chosen.damaged)
 
     def _copy(self, target: Path, chosen: Backup, say: Progress) -> None:
         done = 0

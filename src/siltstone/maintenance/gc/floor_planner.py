@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Protocol
 
 import msgspec
 
@@ -15,26 +14,18 @@ from siltstone.maintenance.thinning import Bounds, Extent, TableSize
 from siltstone.storage.manifest.floor import Floor
 
 
-class FilesOfPins(Protocol):
-    """What a plan needs of tables: those of a store, or of its mirror."""
-
-    def files(self, pin: Pin) -> Sequence[InventoryFile]:
-        """Return the files that a version needs."""
-        ...
-
-
 class FloorPlanner(msgspec.Struct, frozen=True):
     """Plans FLOOR; holds no lock and no state.
 
     Args:
-        tables: Knows the files of pins.
-        now_us: The clock.
+        files: Returns the files that a version needs: of a store, or of its mirror.
+        now_us: The time.
         retention_s: How long the past stays readable.
         bounds: What may lie between two kept records.
     """
 
-    tables: FilesOfPins
-    now_us: Callable[[], int]
+    files: Callable[[Pin], Sequence[InventoryFile]]
+    now_us: int
     retention_s: float
     bounds: Bounds
 
@@ -48,7 +39,7 @@ class FloorPlanner(msgspec.Struct, frozen=True):
             records: All records that it keeps, ascending.
             tags: All tags: what serves them stays.
         """
-        cutoff_us = self.now_us() - int(self.retention_s * 1e6)
+        cutoff_us = self.now_us - int(self.retention_s * 1e6)
         oldest = retention.floor_of(records, cutoff_us)
         lost = set(seen.due(records[-1].number)) - {record.number for record in records}
         if lost:
@@ -67,7 +58,7 @@ class FloorPlanner(msgspec.Struct, frozen=True):
     def _fixed(self, records: Sequence[Record], tags: Sequence[Tag]) -> AbstractSet[int]:
         seqs = (tag.seq for tag in tags if tag.seq >= records[0].flushed_seq)  # above FLOOR
         serving = {record.number for record, _ in retention.islands_of(records, seqs).serving}
-        now_us, bounds = self.now_us(), self.bounds
+        now_us, bounds = self.now_us, self.bounds
         return serving | thinning.recent(records, self._base_files, now_us=now_us, bounds=bounds)
 
     def _base_files(self, record: Record) -> Mapping[str, int]:
@@ -79,7 +70,7 @@ class FloorPlanner(msgspec.Struct, frozen=True):
     def _files_of_base(self, storage: KeyedStorage) -> Mapping[str, int]:
         if storage.base is None:
             return {}
-        files = self.tables.files(storage.base)
+        files = self.files(storage.base)
         return {file.path: file.size for file in files if file.path.startswith(storage.folder)}
 
     def _sizes(self, newest: Record) -> dict[int, TableSize]:
@@ -98,9 +89,9 @@ class FloorPlanner(msgspec.Struct, frozen=True):
         }
 
     def _history(self, storage: KeyedStorage) -> tuple[Extent, ...]:
-        files = () if storage.history is None else self.tables.files(storage.history)
+        files = () if storage.history is None else self.files(storage.history)
         rows = [Extent(*file.seqs, file.size) for file in files if file.seqs is not None]
         for load in storage.loads:
-            nbytes = sum(file.size for file in self.tables.files(load.pin))
+            nbytes = sum(file.size for file in self.files(load.pin))
             rows.append(Extent(load.seq, load.seq, nbytes))
         return tuple(rows)

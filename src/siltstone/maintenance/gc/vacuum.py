@@ -183,11 +183,9 @@ class Vacuum:
         with refusals(f"vacuum of {self._root}"):
             if dry_run:
                 return self._preview(grace_s)
+            work = partial(self._reserve.lend, partial(self._run, grace_s, step))
             return self._work.run(
-                lambda: self._reserve.lend(
-                    lambda is_short: self._run(grace_s, step, is_short=is_short)
-                ),
-                lambda done: f"{len(done.files)} files of {done.nbytes} bytes were deleted",
+                work, lambda done: f"{len(done.files)} files of {done.nbytes} bytes were deleted"
             )
 
     @held
@@ -205,7 +203,7 @@ class Vacuum:
             take(orphans)
             return orphans
 
-    def _run(self, grace_s: float, step: Callable[[], object], *, is_short: bool) -> Vacuumed:
+    def _run(self, grace_s: float, step: Callable[[], object], is_short: bool) -> Vacuumed:
         """Vacuum; `is_short` of space it leaves the past that it cannot trim to the next one."""
         cross(Failpoint.VACUUM_BEFORE_PLAN)
         self.forget_lapsed_tags()
@@ -279,8 +277,8 @@ class Vacuum:
         """Return FLOOR, the next one, and the oldest readable seq by that."""
         seen = self._manifests.kept()
         records = list(existing(self._manifests, self._manifests.numbers()))
-        tables, now_us = self._tables.reader, self._now_us
-        planner = FloorPlanner(tables, now_us, self._retention_s, self._bounds)
+        files, now_us = self._tables.reader.files, self._now_us()
+        planner = FloorPlanner(files, now_us, self._retention_s, self._bounds)
         floor = planner.plan(seen, records, self._tags(are_lapsed=False))
         oldest = next(record for record in records if record.number >= floor.number)
         return seen, floor, oldest.flushed_seq

@@ -212,14 +212,9 @@ class Verifier:
                     self._rows(newest, storage, tally)
             tally.done = tally.total
             tally.say("done")
-        return Verified(
-            deep,
-            tally.records,
-            len(tally.integrity.pins),
-            len(tally.integrity.files),
-            tally.rows,
-            tuple(tally.findings),
-        )
+        looked = tally.integrity
+        counts = tally.records, len(looked.pins), len(looked.files), tally.rows
+        return Verified(deep, *counts, tuple(tally.findings))
 
     def _count(self) -> int:
         if self._look is not None:

@@ -208,15 +208,9 @@ class Pace:
     def backpressure(self, view: View, active_bytes: int) -> Backpressure:
         """Return the sizes and the counts, at one moment."""
         with self._lock:
-            return Backpressure(
-                self.unmerged_bytes(view, active_bytes),
-                self._folding.slow,
-                self._folding.stop,
-                self._slowed,
-                self._slowed_s,
-                self._stopped,
-                self._stopped_s,
-            )
+            sizes = self.unmerged_bytes(view, active_bytes), self._folding.slow, self._folding.stop
+            counts = self._slowed, self._slowed_s, self._stopped, self._stopped_s
+            return Backpressure(*sizes, *counts)
 
 
 def _cost_s(share: float, work_s: float) -> float:

@@ -175,7 +175,8 @@ class Scheduler:
         self._clock, self._idle_since, self._rested_at = clock, clock(), -1
         self._last_seq = -1
         self._aside: dict[str, threading.Thread] = {}
-        self._failure: Exception | None = None
+        self.failure: Exception | None = None
+        """Why the last turn of the background failed; None: it did not."""
         self.last_failure: Exception | None = None
 
     def start(self) -> None:
@@ -198,16 +199,10 @@ class Scheduler:
         while self._aside:
             self._aside.popitem()[1].join()
 
-    @property
-    def failure(self) -> Exception | None:
-        """Why the last turn of the background failed; None: it did not."""
-        return self._failure
-
-    @failure.setter
-    def failure(self, error: Exception | None) -> None:
-        self._failure = error
-        if error is not None:  # last: a writer that looks for room meanwhile sees the failure then
-            self._committer.free = (), 0
+    def failed(self, error: Exception) -> None:
+        """Note why a turn failed; a writer that looks for room sees it from then on."""
+        self.failure = self.last_failure = error
+        self._committer.free = (), 0  # last: it may look meanwhile
 
     def grown(self, active_bytes: int) -> int:
         """Hear the size of the active memtables; return at which one it wants to hear it again.
@@ -389,7 +384,7 @@ class Scheduler:
                 self._work.merge_here()
             self.failure = None
         except Exception as error:  # noqa: BLE001 - MemoryError, too
-            self.failure = self.last_failure = error
+            self.failed(error)
             _log.warning(
                 "a checkpoint or merge after a commit failed and will be retried: %s",
                 in_words(error),
@@ -408,11 +403,11 @@ class Scheduler:
                 last_news = self._turn(last_news)
                 self.failure, self._pause_s = None, 0.0
             except (PoisonedError, FencedError, ReplacedError) as error:
-                self.failure = self.last_failure = error
+                self.failed(error)
                 _log.error("background work stops: %s", in_words(error))
                 return
             except Exception as error:  # noqa: BLE001 - MemoryError, too: a dead thread is no help
-                self.failure = self.last_failure = error
+                self.failed(error)
                 self._pause_s = min(PAUSE_S_MAX, max(TICK_S, 2 * self._pause_s))
                 _log.warning("background work failed and will be retried: %s", in_words(error))
 

@@ -82,7 +82,8 @@ class Shipper:
         pause_s: float = PAUSE_S,
     ) -> None:
         self._site, self._record, self._require_ours = site, record, require_ours
-        self._look_s, self._pause_s, self._objects = look_s, pause_s, objects
+        self._look_s, self._pause_s = look_s, pause_s
+        self._objects, self.url = objects, objects.url
         self._stopping, self._wanted = threading.Event(), threading.Event()
         own = replace(objects, caller="log", pause=self._pause, abandon=self._require_time)
         self._bucket, self._log = Bucket(own), ObjectLog(own)
@@ -107,10 +108,6 @@ class Shipper:
         self._thread: threading.Thread | None = None
 
     # any thread
-
-    @property
-    def url(self) -> str:
-        return self._log.objects.url
 
     @property
     def is_begun(self) -> bool:

@@ -34,7 +34,6 @@ from siltstone.storage.bucket.bucket_files import BucketFiles
 from siltstone.storage.bucket.bucket_leases import BucketLeases
 from siltstone.storage.manifest.floor import Floor
 from siltstone.storage.manifest.manifest_store import ATTEMPTS_MAX, Lease, ManifestStore
-from siltstone.storage.objects.objects import Objects
 from siltstone.storage.wal.chain import FIRST_SEGMENT
 
 LOOK_S = 1.0
@@ -66,7 +65,8 @@ class BucketChain(ManifestStore):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(files, root)
-        self._bucket, self._leases = Bucket(files.objects), leases
+        self.objects, self._leases = files.objects, leases
+        self._bucket = Bucket(self.objects)
         self._place, self.clock = root, clock
         self._seen: _SeenChain | None = None
         self._looked, self._listed = -LOOK_S, -LIST_S
@@ -102,11 +102,6 @@ class BucketChain(ManifestStore):
 
     def store_id(self) -> str:
         return (self._seen or self._list()).newest.store_id
-
-    @property
-    def objects(self) -> Objects:
-        """The objects of the bucket."""
-        return self._bucket.objects
 
     @property
     def seen_seq(self) -> int:

@@ -86,7 +86,7 @@ def releasing(lock: Hold) -> Generator[None]:
 
 
 def is_taken(lock: Lock | None) -> bool:
-    """Say whether somebody else has what was just asked for; if not, release it at once."""
+    """Say whether another process has what was just asked for; if not, release it at once."""
     if lock is not None:
         lock.release()
     return lock is None

@@ -12,7 +12,7 @@ runs decides nothing.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -105,7 +105,7 @@ class PinnedKeys:
         needles_found, positions_found = [_NONE], [_NONE]
         for each in self.newest_first:
             needles, places = each.run.find_many(wanted)
-            kept, positions = _positions(each, places)
+            kept, positions = _positions(each.starts, places)
             needles_found.append(needles[kept])
             positions_found.append(positions)
         return np.concatenate(needles_found), np.concatenate(positions_found)
@@ -116,7 +116,7 @@ class PinnedKeys:
             yield from serving.run.entries()  # all of them, so no place is looked at
             return
         for codes, places in serving.run.entries():
-            kept, positions = _positions(serving, places)
+            kept, positions = _positions(serving.starts, places)
             if self._table.pin.hidden:
                 kept[kept] = self._table.live.has(positions)
             yield (codes, places) if kept.all() else (codes[kept], places[kept])
@@ -146,7 +146,7 @@ class PinnedKeys:
     @staticmethod
     def _stretch(serving: Serving[Any], entries: Iterator[Block[Any]]) -> Iterator[Stretch[Any]]:
         for ranks, places in entries:
-            kept, positions = _positions(serving, places)
+            kept, positions = _positions(serving.starts, places)
             yield ranks if len(positions) == len(ranks) else ranks[kept], positions
 
     def ordered(self) -> Iterator[Entries]:
@@ -158,12 +158,7 @@ class PinnedKeys:
 
     def positions_of(self, places: np.ndarray) -> np.ndarray:
         """Return the positions of places that `ordered` yielded."""
-        numbers = np.array(sorted(self._start_of), np.int64)
-        starts = np.array([self._start_of[number] for number in numbers.tolist()], np.int64)
-        places = places.view(np.uint64)
-        parts = (places >> np.uint64(OFFSET_BITS)).view(np.int64)
-        offsets = (places & np.uint64(OFFSET_MASK)).view(np.int64)
-        return offsets + starts[numbers.searchsorted(parts)]
+        return _positions(self._start_of, places.view(np.uint64))[1]
 
     @property
     def is_whole(self) -> bool:
@@ -182,7 +177,7 @@ class PinnedKeys:
         for ranks, places in serving.run.entries():
             wrong += int(descents(ranks).sum()) + (last is not None and ranks[0] < last)
             last = ranks[-1]
-            kept, positions = _positions(serving, places)
+            kept, positions = _positions(serving.starts, places)
             at = np.minimum(positions, len(codes) - 1)
             found = (ranks if codes_of is None else codes_of(ranks))[kept]
             is_right = (at == positions) & is_of_it[at] & (codes[at] == found) & ~has[at]
@@ -201,7 +196,8 @@ class PinnedKeys:
         rows = self._table.spans[-1][1] if self._table.spans else 0
         codes, is_of_it = np.zeros(rows, np.int64), np.zeros(rows, bool)
         lives = np.zeros(rows, bool)
-        for span in self._spans_of(serving):
+        spans = dict(zip(self._numbers, self._table.spans, strict=True))
+        for span in (spans[part] for part in serving.starts):
             is_of_it[slice(*span)], lives[slice(*span)] = True, self._table.live.bools(*span)
             at = span[0]
             for batch in self._table.scan(list(codec.names), within=span, with_hidden=True):
@@ -212,10 +208,6 @@ class PinnedKeys:
                 at += batch.num_rows
         return codes, is_of_it, lives
 
-    def _spans_of(self, serving: Serving[Any]) -> list[Span]:
-        spans = dict(zip(self._numbers, self._table.spans, strict=True))
-        return [spans[part] for part in serving.starts]
-
 
 def _hashes(keys: ByteKeys) -> Codes:
     found: list[Any] = keys.array.to_pylist()
@@ -223,12 +215,12 @@ def _hashes(keys: ByteKeys) -> Codes:
     return np.fromiter(hashes, np.uint64, len(keys)).view(np.int64)
 
 
-def _positions(serving: Serving[Any], places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return which places are of parts that the pin asks a run for, and their positions."""
-    if not serving.starts:
+def _positions(of: Mapping[int, int], places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return which places are `of` parts, whose starts it has, and their positions."""
+    if not of:
         return np.zeros(len(places), bool), _NONE
-    parts = np.array(sorted(serving.starts), np.int64)
-    starts = np.array([serving.starts[part] for part in parts.tolist()], np.int64)
+    parts = np.array(sorted(of), np.int64)
+    starts = np.array([of[part] for part in parts.tolist()], np.int64)
     numbers = (places >> np.uint64(OFFSET_BITS)).view(np.int64)
     at = np.minimum(parts.searchsorted(numbers), len(parts) - 1)
     kept = parts[at] == numbers
