@@ -108,9 +108,7 @@ def key_pushed(text: object, codec: KeyCodec) -> Key | None:
 
 
 def _key_of(found: re.Match[str] | None, codec: KeyCodec) -> Key | None:
-    if len(codec.names) != 1:
-        return None
-    if found is None or found[1] != codec.names[0]:
+    if found is None or codec.names != (found[1],):
         return None
     kind, is_number = codec.user_types[0], found[2] is not None
     fits = pa.types.is_integer(kind) if is_number else pa.types.is_string(kind)

@@ -325,16 +325,9 @@ class EngineTransaction:
         other = definitions.named(self.catalog, name) if self.is_applied else None
         if other is not None:
             self.change(group.Drop(other.id))
-        self.change(
-            definitions.create(
-                self.catalog,
-                next(self.core.ids),
-                name,
-                schema,
-                primary_key,
-                self.core.tables.keys.new_secret,
-            )
-        )
+        number, new_secret = next(self.core.ids), self.core.tables.keys.new_secret
+        made = definitions.create(self.catalog, number, name, schema, primary_key, new_secret)
+        self.change(made)
 
     def has_table(self, name: str, schema: object, primary_key: str | Sequence[str]) -> bool:
         """Say whether a table has the name, and the columns and key that are given.

@@ -33,11 +33,6 @@ class KeyedRows:
     rows: pa.Table
     keys: ByteKeys
 
-    @classmethod
-    def of(cls, rows: pa.Table, codec: KeyCodec) -> KeyedRows:
-        """Return rows that are in the order of their keys."""
-        return cls(rows, codec.ordered_of(rows))
-
     def upto(self, key: bytes) -> tuple[KeyedRows, KeyedRows]:
         """Return the rows up to a key, and those above it."""
         cut = self.keys.searchsorted(key, "right")
@@ -78,7 +73,7 @@ def in_order(some: KeyedReader | None, others: KeyedReader | None) -> Iterator[W
     while True:
         one.fill()
         other.fill()
-        ends = [side.last for side in (one, other) if len(side.rows.keys)]
+        ends = [side.rows.keys[-1] for side in (one, other) if len(side.rows.keys)]
         if not ends:
             return
         upto = min(ends)
@@ -94,16 +89,10 @@ class _Side:
         self._batches = iter(()) if reader is None else reader.in_order(KeyRange(), Page())
 
     def fill(self) -> None:
-        while not len(self.rows.keys):
-            batch = next(self._batches, None)
-            if batch is None:
-                return
+        while not len(self.rows.keys) and (batch := next(self._batches, None)) is not None:
             assert self._codec is not None
-            self.rows = KeyedRows.of(pa.Table.from_batches([batch]), self._codec)
-
-    @property
-    def last(self) -> bytes:
-        return self.rows.keys[-1]
+            rows = pa.Table.from_batches([batch])
+            self.rows = KeyedRows(rows, self._codec.ordered_of(rows))
 
     def taken(self, upto: bytes) -> KeyedRows:
         found, self.rows = self.rows.upto(upto)
