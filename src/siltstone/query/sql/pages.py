@@ -29,6 +29,8 @@ from uuid import UUID
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from siltstone.engine.filter.compare import FLIPPED, KERNELS
+from siltstone.engine.filter.literals import Operator
 from siltstone.formats.types.extensions import is_uuid
 from siltstone.query.sql.dataset import Filter, Scannable
 from siltstone.query.sql.shielded import folded
@@ -40,15 +42,11 @@ ROWS_MAX = 10_000
 """Of LIMIT, and of OFFSET: more rows are sorted faster than they are looked up."""
 _MAY_PAGE = re.compile(r"\border\s+by\b.*\blimit\b", re.IGNORECASE | re.DOTALL)
 _PARTS = {"expressions", "from_", "where", "order", "limit", "offset"}
-_SIGNS = {"GT": ">", "GTE": ">=", "LT": "<", "LTE": "<=", "EQ": "="}
-_COMPARED: Mapping[str, Callable[[Any, Any], Any]] = {
-    ">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le, "=": operator.eq
-}  # fmt: skip
-_FLIPPED = {"GT": "LT", "GTE": "LTE", "LT": "GT", "LTE": "GTE", "EQ": "EQ"}
+_SIGNS: Mapping[str, Operator] = {"GT": ">", "GTE": ">=", "LT": "<", "LTE": "<=", "EQ": "="}
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _Node: TypeAlias = Any
 """An expression of sqlglot, which is imported late."""
-KeyEnd: TypeAlias = tuple[str, object]
+KeyEnd: TypeAlias = tuple[Operator, object]
 """How keys compare with one: ("<", key), also with <=, >, >= and =."""
 Tables: TypeAlias = "Callable[[str], Scannable | None]"
 
@@ -81,10 +79,8 @@ class RowsInOrder:
         scan, page = self.source.scan_by, {"limit": limit, "likely": self.likely}
         if self.column is None:
             return scan(columns, filter, ends=self.ends, descending=self.descending, **page)
-        kind = self.schema.field(self.column).type
-        said = [
-            _COMPARED[sign](pc.field(self.column), pa.scalar(end, kind)) for sign, end in self.ends
-        ]
+        column, kind = pc.field(self.column), self.schema.field(self.column).type
+        said = [KERNELS[s](column, cast("Any", pa.scalar(end, kind))) for s, end in self.ends]
         parts = cast("list[Any]", said if filter is None else [*said, filter])
         wanted = functools.reduce(operator.and_, parts) if parts else None
         return scan(columns, wanted, column=self.column, descending=self.descending, **page)
@@ -251,29 +247,29 @@ def _ends(where: _Node, known: _Columns, first: str, given: _Constants) -> list[
         end = _key(value, kind) if column == first else None
         _require(end is not None or _fits(value, kind))
         if end is not None:
-            found.append((_SIGNS[sign], end))
+            found.append((sign, end))
     return found
 
 
 def _comparisons(
     where: _Node, known: _Columns, given: _Constants
-) -> Iterator[tuple[str, str, object]]:
+) -> Iterator[tuple[Operator, str, object]]:
     """Yield the comparisons that are joined by AND, in the order of the text."""
     for node in _conjuncts(where):
         kind = type(node).__name__
         if kind == "Between":
             column = known.named(node.this)
             _require(not node.args.get("symmetric"))
-            yield "GTE", column, given.value(node.args["low"])
-            yield "LTE", column, given.value(node.args["high"])
+            yield ">=", column, given.value(node.args["low"])
+            yield "<=", column, given.value(node.args["high"])
             continue
         _require(kind in _SIGNS)
-        left, right = node.this, node.expression
+        sign, left, right = _SIGNS[kind], node.this, node.expression
         if type(left).__name__ == "Column":
-            yield kind, known.named(left), given.value(right)
+            yield sign, known.named(left), given.value(right)
         else:
             value = given.value(left)
-            yield _FLIPPED[kind], known.named(right), value
+            yield FLIPPED.get(sign, sign), known.named(right), value
 
 
 def _conjuncts(where: _Node) -> list[_Node]:
