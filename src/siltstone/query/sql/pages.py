@@ -34,6 +34,7 @@ from siltstone.engine.filter.literals import Operator
 from siltstone.formats.types.extensions import is_uuid
 from siltstone.query.sql.dataset import Filter, Scannable
 from siltstone.query.sql.shielded import folded
+from siltstone.query.sql.taken.tokens import kind_of, tokens_of, trees_of
 
 if TYPE_CHECKING:
     from siltstone.query.sql.taken.values import Parameters
@@ -179,13 +180,7 @@ def _require(is_so: object) -> None:
 
 @functools.lru_cache(maxsize=64)
 def _tree_of(sql: str) -> _Node:
-    import sqlglot  # noqa: PLC0415 (0.3 s)
-    from sqlglot import errors  # noqa: PLC0415
-
-    try:
-        trees = sqlglot.parse(sql, dialect="duckdb")
-    except (errors.SqlglotError, RecursionError):
-        raise UnpagedError from None
+    trees = trees_of(sql)
     tree: _Node = trees[0] if len(trees) == 1 else None
     _require(type(tree).__name__ == "Select")
     _require(tree.args.get("from_") and tree.args.get("limit"))
@@ -322,10 +317,8 @@ def _fits(value: object, kind: pa.DataType) -> bool:
 @functools.lru_cache(maxsize=64)
 def _order_in(sql: str) -> tuple[int, int]:
     """Return where ORDER BY and its columns lie in a statement that has it once."""
-    import sqlglot  # noqa: PLC0415
-
-    tokens = sqlglot.tokenize(sql, dialect="duckdb")
-    names = [token.token_type.name for token in tokens]
+    tokens = tokens_of(sql)
+    names = [*map(kind_of, tokens)]
     _require(names.count("ORDER_BY") == 1)
     at = names.index("ORDER_BY")
     behind = [place for place, name in enumerate(names) if place > at and name in _ENDS]
