@@ -19,6 +19,7 @@ from siltstone.engine.filter import literals, typed
 from siltstone.engine.filter.literals import Literal
 from siltstone.engine.filter.typed import Value, of_scalar
 from siltstone.errors import RequestError
+from siltstone.text.spelled import is_binary
 
 
 def binary(operator: str, left: Value, right: Value) -> Value:
@@ -113,7 +114,7 @@ def function(name: str, value: Value) -> Value:
     """Return lower, upper, length (characters; bytes of a binary) or abs of a value."""
     if name == "Abs":
         return _of_number("abs", value, pc.abs_checked)
-    if name == "Length" and typed.is_bytes(value.type):
+    if name == "Length" and is_binary(value.type):
         return Value(pa.int64(), pc.binary_length(value.expression).cast(pa.int64()))
     if not typed.is_text(value.type):
         raise RequestError(f"{name.lower()} needs a string, not {value.type}")

@@ -19,6 +19,7 @@ from siltstone.engine.filter.literals import Literal, Operator
 from siltstone.engine.filter.typed import Value, boolean, null, of_scalar
 from siltstone.errors import RequestError
 from siltstone.formats.rows import storage_values
+from siltstone.text.spelled import is_binary
 
 Term = Value | Literal
 VALUES_MAX = 1_024
@@ -120,7 +121,7 @@ def _with_literal(sign: Operator, value: Value, literal: Literal) -> Value:
 def _bounds(sign: Operator, scalar: pa.Scalar[Any], column: pa.DataType) -> pushed.KeySpan | None:
     """Return between which storage values a column is, of types that keys have."""
     kind: Any = scalar.type
-    is_bytes = typed.is_text(kind) or typed.is_bytes(kind)
+    is_bytes = typed.is_text(kind) or is_binary(kind)
     if sign not in ("<", "<=", ">", ">=") or not (is_bytes or _is_whole(kind)):
         return None
     end: Any = storage_values(pa.array([scalar], kind))[0]
@@ -168,7 +169,7 @@ def _exact_scalar(value: Value, literal: Literal) -> tuple[pa.Scalar[Any], str |
         return pa.scalar(held), "TRUE" if held else "FALSE"
     if isinstance(held, str) and typed.is_text(type_):
         return pa.scalar(held, type_), pushed.text_literal(held)
-    if isinstance(held, bytes) and typed.is_bytes(type_):
+    if isinstance(held, bytes) and is_binary(type_):
         if pa.types.is_fixed_size_binary(type_):  # a literal may be of another size
             return pa.scalar(held, pa.binary()), None
         return pa.scalar(held, type_), pushed.bytes_literal(held, type_)
@@ -207,7 +208,7 @@ def membership(term: Term, choices: Sequence[Term]) -> Value:
 def _is_set_type(type_: pa.DataType) -> bool:
     # Not floats: Arrow's set holds NaN and tells -0.0 from 0.0, its `=` does neither.
     is_grid = filter_literals.grid(type_) is not None and not pa.types.is_decimal256(type_)
-    is_bytes = typed.is_bytes(type_) and not pa.types.is_fixed_size_binary(type_)
+    is_bytes = is_binary(type_) and not pa.types.is_fixed_size_binary(type_)
     return is_grid or typed.is_text(type_) or is_bytes
 
 

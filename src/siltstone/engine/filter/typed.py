@@ -22,6 +22,7 @@ from siltstone.engine.filter.literals import Literal
 from siltstone.engine.filter.pushed import Push
 from siltstone.errors import RequestError
 from siltstone.formats.types.extensions import UUID, is_extension, is_uuid, storage_type
+from siltstone.text.spelled import is_binary
 
 DIGITS_MAX = 76
 _INT64_DIGITS = 19
@@ -90,14 +91,6 @@ def is_text(type_: pa.DataType) -> bool:
     return pa.types.is_string(type_) or pa.types.is_large_string(type_)
 
 
-def is_bytes(type_: pa.DataType) -> bool:
-    return (
-        pa.types.is_binary(type_)
-        or pa.types.is_large_binary(type_)
-        or pa.types.is_fixed_size_binary(type_)
-    )
-
-
 def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     """Return the type in which values of both types are compared; None if there is none."""
     if any(pa.types.is_nested(kind) or is_extension(kind) for kind in (left, right)):
@@ -108,7 +101,7 @@ def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
         return _common_number(left, right)
     if is_text(left) and is_text(right):
         return pa.large_string()
-    if is_bytes(left) and is_bytes(right):
+    if is_binary(left) and is_binary(right):
         return pa.large_binary()
     return _common_time(left, right)
 

@@ -45,9 +45,7 @@ class StagingHold:
         self._core = core
         self._held: ExitStack | None = None
         self._held_us = FOREVER_US
-        self.past: ExitStack | None = (
-            None  # on the past that the commit tags; None: it tags nothing
-        )
+        self.past: ExitStack | None = None  # leases on what the commit tags; None: it tags nothing
         self._begun: Begun | None = None
         self._since_us: int | None = None
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from siltstone.arguments import count_of, flag_of
 from siltstone.choices import TextOperator
+from siltstone.engine.filter.typed import is_text
 from siltstone.errors import RequestError, not_one_of
 from siltstone.query.search.vector_query import K_MAX, column_of, float_of, only_of
 
@@ -112,11 +113,6 @@ def check_fuzzy(terms: Sequence[str]) -> None:
         raise RequestError(
             f"a fuzzy search takes words of letters and digits; the index makes {odd[0]!r} of them"
         )
-
-
-def is_text(kind: pa.DataType) -> bool:
-    """Say whether a column of this type is searched for words."""
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
 def _check_words(words: str) -> None:

@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from siltstone.engine.columns.row_texts import TextBlock, text_block
 from siltstone.engine.filter.filters import Filter
+from siltstone.engine.filter.typed import is_text
 from siltstone.engine.read.read_union import KeyedReader
 from siltstone.engine.read.reader import PlainReader, Reader
 from siltstone.errors import RequestError
@@ -30,7 +31,7 @@ from siltstone.query.search.candidates import BASE, Candidates
 from siltstone.query.search.fresh import matching
 from siltstone.query.search.stored import Blocked, Stored, tied_at
 from siltstone.query.search.tally import Statistics, Tally, Wanted
-from siltstone.query.search.text_query import TextQuery, check_fuzzy, is_text, needs_index
+from siltstone.query.search.text_query import TextQuery, check_fuzzy, needs_index
 from siltstone.storage.tables.tables import TextAnalyzer
 from siltstone.storage.tables.values import IndexOption, Span, TextIndex, WordsQuery
 

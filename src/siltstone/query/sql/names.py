@@ -19,6 +19,7 @@ from siltstone.query.sql.dataset import Scannable
 from siltstone.query.sql.one_table import one_table
 from siltstone.query.sql.shielded import folded
 from siltstone.query.sql.shortcuts import ROWS, needed_of, shortened
+from siltstone.query.sql.taken.tokens import trees_of
 
 _SHOW = re.compile(r"\s*show\b", re.IGNORECASE)
 _FILTERS = re.compile(r"\b(where|join|in|any|exists|qualify|having|order)\b", re.IGNORECASE)
@@ -123,14 +124,10 @@ def _short(tables: Sequence[_Node]) -> dict[str, str]:
 
 def _tables_of(sql: str) -> list[_Node] | None:
     """Return the tables that a statement reads, as trees; None if it is unreadable."""
-    import sqlglot  # noqa: PLC0415 (0.3 s)
-    from sqlglot import errors, exp  # noqa: PLC0415
+    from sqlglot import exp  # noqa: PLC0415 (0.3 s)
 
-    try:
-        trees = sqlglot.parse(sql, dialect="duckdb")
-    except (errors.SqlglotError, RecursionError):
-        return None
-    if any(tree is None or isinstance(tree, exp.Command) for tree in trees):
+    trees = trees_of(sql)
+    if not trees or any(tree is None or isinstance(tree, exp.Command) for tree in trees):
         return None
     return [table for tree in trees for table in _read_by(tree)]
 

@@ -29,9 +29,12 @@ from uuid import UUID
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from siltstone.engine.filter.compare import FLIPPED, KERNELS
+from siltstone.engine.filter.literals import Operator
 from siltstone.formats.types.extensions import is_uuid
 from siltstone.query.sql.dataset import Filter, Scannable
 from siltstone.query.sql.shielded import folded
+from siltstone.query.sql.taken.tokens import kind_of, tokens_of, trees_of
 
 if TYPE_CHECKING:
     from siltstone.query.sql.taken.values import Parameters
@@ -40,15 +43,11 @@ ROWS_MAX = 10_000
 """Of LIMIT, and of OFFSET: more rows are sorted faster than they are looked up."""
 _MAY_PAGE = re.compile(r"\border\s+by\b.*\blimit\b", re.IGNORECASE | re.DOTALL)
 _PARTS = {"expressions", "from_", "where", "order", "limit", "offset"}
-_SIGNS = {"GT": ">", "GTE": ">=", "LT": "<", "LTE": "<=", "EQ": "="}
-_COMPARED: Mapping[str, Callable[[Any, Any], Any]] = {
-    ">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le, "=": operator.eq
-}  # fmt: skip
-_FLIPPED = {"GT": "LT", "GTE": "LTE", "LT": "GT", "LTE": "GTE", "EQ": "EQ"}
+_SIGNS: Mapping[str, Operator] = {"GT": ">", "GTE": ">=", "LT": "<", "LTE": "<=", "EQ": "="}
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _Node: TypeAlias = Any
 """An expression of sqlglot, which is imported late."""
-KeyEnd: TypeAlias = tuple[str, object]
+KeyEnd: TypeAlias = tuple[Operator, object]
 """How keys compare with one: ("<", key), also with <=, >, >= and =."""
 Tables: TypeAlias = "Callable[[str], Scannable | None]"
 
@@ -81,10 +80,8 @@ class RowsInOrder:
         scan, page = self.source.scan_by, {"limit": limit, "likely": self.likely}
         if self.column is None:
             return scan(columns, filter, ends=self.ends, descending=self.descending, **page)
-        kind = self.schema.field(self.column).type
-        said = [
-            _COMPARED[sign](pc.field(self.column), pa.scalar(end, kind)) for sign, end in self.ends
-        ]
+        column, kind = pc.field(self.column), self.schema.field(self.column).type
+        said = [KERNELS[s](column, cast("Any", pa.scalar(end, kind))) for s, end in self.ends]
         parts = cast("list[Any]", said if filter is None else [*said, filter])
         wanted = functools.reduce(operator.and_, parts) if parts else None
         return scan(columns, wanted, column=self.column, descending=self.descending, **page)
@@ -183,13 +180,7 @@ def _require(is_so: object) -> None:
 
 @functools.lru_cache(maxsize=64)
 def _tree_of(sql: str) -> _Node:
-    import sqlglot  # noqa: PLC0415 (0.3 s)
-    from sqlglot import errors  # noqa: PLC0415
-
-    try:
-        trees = sqlglot.parse(sql, dialect="duckdb")
-    except (errors.SqlglotError, RecursionError):
-        raise UnpagedError from None
+    trees = trees_of(sql)
     tree: _Node = trees[0] if len(trees) == 1 else None
     _require(type(tree).__name__ == "Select")
     _require(tree.args.get("from_") and tree.args.get("limit"))
@@ -251,29 +242,29 @@ def _ends(where: _Node, known: _Columns, first: str, given: _Constants) -> list[
         end = _key(value, kind) if column == first else None
         _require(end is not None or _fits(value, kind))
         if end is not None:
-            found.append((_SIGNS[sign], end))
+            found.append((sign, end))
     return found
 
 
 def _comparisons(
     where: _Node, known: _Columns, given: _Constants
-) -> Iterator[tuple[str, str, object]]:
+) -> Iterator[tuple[Operator, str, object]]:
     """Yield the comparisons that are joined by AND, in the order of the text."""
     for node in _conjuncts(where):
         kind = type(node).__name__
         if kind == "Between":
             column = known.named(node.this)
             _require(not node.args.get("symmetric"))
-            yield "GTE", column, given.value(node.args["low"])
-            yield "LTE", column, given.value(node.args["high"])
+            yield ">=", column, given.value(node.args["low"])
+            yield "<=", column, given.value(node.args["high"])
             continue
         _require(kind in _SIGNS)
-        left, right = node.this, node.expression
+        sign, left, right = _SIGNS[kind], node.this, node.expression
         if type(left).__name__ == "Column":
-            yield kind, known.named(left), given.value(right)
+            yield sign, known.named(left), given.value(right)
         else:
             value = given.value(left)
-            yield _FLIPPED[kind], known.named(right), value
+            yield FLIPPED.get(sign, sign), known.named(right), value
 
 
 def _conjuncts(where: _Node) -> list[_Node]:
@@ -326,10 +317,8 @@ def _fits(value: object, kind: pa.DataType) -> bool:
 @functools.lru_cache(maxsize=64)
 def _order_in(sql: str) -> tuple[int, int]:
     """Return where ORDER BY and its columns lie in a statement that has it once."""
-    import sqlglot  # noqa: PLC0415
-
-    tokens = sqlglot.tokenize(sql, dialect="duckdb")
-    names = [token.token_type.name for token in tokens]
+    tokens = tokens_of(sql)
+    names = [*map(kind_of, tokens)]
     _require(names.count("ORDER_BY") == 1)
     at = names.index("ORDER_BY")
     behind = [place for place, name in enumerate(names) if place > at and name in _ENDS]

@@ -18,6 +18,16 @@ def tokens_of(sql: str) -> list[Any]:
         return []
 
 
+def trees_of(sql: str) -> list[Any]:
+    """Return the statements of a text as trees; none of a text that sqlglot cannot read."""
+    from sqlglot import errors, parse  # noqa: PLC0415 (0.3 s)
+
+    try:
+        return [*parse(sql, dialect="duckdb")]
+    except (errors.SqlglotError, RecursionError):
+        return []
+
+
 def kind_of(token: Any) -> str:
     """Return what a word is, by the name that sqlglot has for it."""
     return token.token_type.name

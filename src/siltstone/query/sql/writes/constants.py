@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from siltstone.engine.filter.typed import is_text
 from siltstone.query.sql.shielded import folded
 from siltstone.query.sql.writes.words import Words
 
@@ -161,17 +162,13 @@ def _decimal(value: Any, kind: Any) -> Any:
     return found
 
 
-def _is_text(kind: Any) -> bool:
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
-
-
 def _is_binary(kind: Any) -> bool:
     return pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
 
 
 _TAKEN: tuple[tuple[Callable[[Any], bool], Callable[[Any, Any], Any]], ...] = (
     (pa.types.is_integer, _whole),
-    (_is_text, _of(str)),
+    (is_text, _of(str)),
     (pa.types.is_float64, _floating),
     (pa.types.is_boolean, _of(bool)),
     (pa.types.is_date32, _date),
