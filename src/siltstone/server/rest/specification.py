@@ -62,16 +62,16 @@ def _refuse(reason: str, _: RestCall[Any]) -> Reply[bodies.NoMembers]:
 
 def _route(scope: RequestScope, operation: SpecifiedOperation) -> Route:
     method, _, path = operation.where.partition(" ")
-    own = _HANDLERS.get(operation.name)
+    is_query = operation.name == "query_table"
     takes = ARROW if operation.takes_rows else NOTHING if method == "GET" else JSON
     return Route(
         method,
         path,
         operation.role,
-        partial(_answered, scope, operation) if own is None else partial(own, scope),
+        partial(_rows, scope) if is_query else partial(_answered, scope, operation),
         (operation.run.__doc__ or "").partition("\n")[0].rstrip("."),
         takes=takes,
-        gives=FILE if operation.name == "query_table" else JSON,
+        gives=FILE if is_query else JSON,
         query=operation.query,
         request=_BODIES.get(operation.name, operation.request) if takes == JSON else None,
         answer=_ANSWERS.get(operation.name, operation.answer),
@@ -263,6 +263,3 @@ def _rows(scope: RequestScope, call: RestCall[Any], *, is_file: bool = True) -> 
             return Reply(arrow(reader, reader.close, is_file=is_file), seq)
         held.callback(reader.close)
         return Reply(arrow(reader, held.pop_all().close, is_file=is_file), seq)
-
-
-_HANDLERS: dict[str, Callable[..., Reply[Any]]] = {"query_table": _rows}
