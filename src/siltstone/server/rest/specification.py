@@ -207,10 +207,6 @@ _SPELLED: dict[str, Callable[[RestCall[Any], dict[str, Any]], dict[str, Any]]] =
 # the forms of answers
 
 
-def _plan(_: RestCall[Any], found: bodies.PlanAnswer) -> str:
-    return found.plan
-
-
 def _updated(call: RestCall[Any], found: bodies.UpdateAnswer) -> bodies.UpdateAnswer:
     if call.is_remote:
         found.rows_updated = found.updated_rows
@@ -229,8 +225,8 @@ _FORMS: dict[str, Callable[[RestCall[Any], Any], object]] = {
     "table_exists": lambda _, __: b"",
     "describe_table": _table,
     "count_table_rows": lambda _, found: found.count,
-    "explain_table_query_plan": _plan,
-    "analyze_table_query_plan": _plan,
+    "explain_table_query_plan": lambda _, found: found.plan,
+    "analyze_table_query_plan": lambda _, found: found.plan,
     "list_table_tags": lambda call, found: found.tags if call.is_remote else found,
     "update_table": _updated,
     "update_table_schema_metadata": lambda _, found: found.metadata,

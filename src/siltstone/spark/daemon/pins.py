@@ -90,11 +90,6 @@ class Pins:
         for token in tokens:
             self._replace(token, None)
 
-    def count(self) -> int:
-        """Return how many pins there are."""
-        with self._lock:
-            return len(self._held)
-
     def _replace(self, token: str, new: HeldStore | SiltstoneError | None) -> None:
         with self._lock:
             old = self._held.pop(token, None)
