@@ -293,8 +293,8 @@ _clients = itertools.count(1)
 
 
 def _declared(tx: Transaction) -> None:
-    tx.lance.definitions.declare_table("a")
-    tx.lance.definitions.declare_table("b")
+    tx.lance.tx.declare_table("a")
+    tx.lance.tx.declare_table("b")
 
 
 def namespace(name: str, **properties: str) -> Step:

@@ -38,7 +38,7 @@ def swap(tx: Transaction) -> None:
 DEFINITIONS: dict[str, Work] = {
     "create": fill,
     "create plain": lambda tx: tx.create_table("new", KEYED).append({"id": 1, "v": 1}),
-    "declare": lambda tx: tx.lance.definitions.declare_table("new"),
+    "declare": lambda tx: tx.lance.tx.declare_table("new"),
     "drop": lambda tx: tx.drop_table("t"),
     "drop plain": lambda tx: tx.drop_table("p"),
     "rename": lambda tx: tx.rename_table("t", "new"),
@@ -161,7 +161,7 @@ def test_what_was_never_applied_is_refused_whatever_its_statements_find() -> Non
         lambda tx: tx.create_table("_new", KEYED),
         lambda tx: tx.create_table("new", {"id": "nothing"}),
         lambda tx: tx.create_table("new", KEYED, "other"),
-        lambda tx: tx.lance.definitions.declare_table(7),
+        lambda tx: tx.lance.tx.declare_table(7),
         lambda tx: tx.rename_table("t", "a/b"),
         lambda tx: tx["t"].add_column("another", "nothing"),
         lambda tx: tx["t"].upsert({"id": "one"}),

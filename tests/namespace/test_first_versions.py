@@ -52,7 +52,7 @@ def created(db: Store) -> None:
 
 def declared(db: Store) -> None:
     with db.transaction() as tx:
-        tx.lance.definitions.declare_table("t")
+        tx.lance.tx.declare_table("t")
 
 
 def declared_after_a_refusal(db: Store) -> None:

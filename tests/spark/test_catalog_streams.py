@@ -503,7 +503,7 @@ def test_a_run_that_another_process_goes_on_with_ends_where_it_was_to(shop: Foll
     for runs in (first, second):
         step(runs, "stop", run)
         step(runs, "stop", run)
-        assert runs.count() == 0
+        assert len(runs._runs) == 0
 
 
 def test_of_two_drivers_of_one_app_the_older_one_is_fenced(shop: Followed) -> None:

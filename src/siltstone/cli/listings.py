@@ -41,11 +41,7 @@ def commits_of(store: Store, limit: int) -> list[Row]:
     return [
         (
             *(e.seq, e.time, e.transaction, ",".join(e.tables), e.rows),
-            *(_token(e.token), "; ".join(e.changes)),
+            *(e.token and ":".join(map(str, e.token)), "; ".join(e.changes)),
         )
         for e in store.log(limit)
     ]
-
-
-def _token(token: tuple[str, int] | None) -> str | None:
-    return None if token is None else f"{token[0]}:{token[1]}"

@@ -129,7 +129,8 @@ def update_field_metadata(
             require_column(tx, name, update.path)
             table = table_in(tx, name)
             table.note_column(update.path, update.metadata, replaces=update.replace is True)
-        return _notes_of(tx, name, asked)
+        schema = tx.named(name).schemas[-1].schema
+        return {each.path: dict(column_named(schema, each.path).metadata) for each in asked.updates}
 
     found, commit = scope.write(work, dict[str, dict[str, str]]())
     version = version_now(scope.db.core, name, commit.seq)
@@ -145,13 +146,6 @@ def _refuse_inner(tx: EngineTransaction, table: str, path: str) -> None:
     column, dot, _ = path.partition(".")
     if dot and column in table_in(tx, table).schema.names:
         raise unsupported(f"{path!r:.200} is within column {column!r}: a whole column has metadata")
-
-
-def _notes_of(
-    tx: EngineTransaction, name: str, asked: bodies.FieldMetadataRequest
-) -> dict[str, dict[str, str]]:
-    schema = tx.named(name).schemas[-1].schema
-    return {each.path: dict(column_named(schema, each.path).metadata) for each in asked.updates}
 
 
 def _altered(scope: Scope, name: str, work: Callable[[EngineTransaction], None]) -> Altered:

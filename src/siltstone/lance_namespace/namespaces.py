@@ -169,7 +169,7 @@ def _drop_all(statements: VersionStatements, name: str) -> None:
             f" commit drops at most {bodies.OPERATIONS_MAX}: drop some of them before"
         )
     for table in tables:
-        statements.definitions.drop_table(table)
+        statements.tx.drop_table(table)
     for space in sorted(inside, reverse=True):
         if statements.has_created(space):
             statements.drop_namespace(space)

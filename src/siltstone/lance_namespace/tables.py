@@ -239,7 +239,7 @@ def declare(
     if asked.location:
         raise RequestError("the location of a table cannot be chosen: tables lie in the store")
     name = ids.table_of(asked)
-    statements.definitions.declare_table(name)
+    statements.tx.declare_table(name)
     folder = statements.versions(name).folder
     return bodies.DeclareAnswer(location_of(scope, folder), managed_versioning=True)
 
@@ -250,5 +250,5 @@ def drop(
     """Drop a table as a statement of a transaction."""
     name = ids.table_of(asked)
     location = location_of(scope, statements.folder(name))
-    statements.definitions.drop_table(name)
+    statements.tx.drop_table(name)
     return bodies.DropTableAnswer(ids.ids_of(name), location)

@@ -248,22 +248,14 @@ def _operation(given: bodies.TableOperation) -> tuple[str, Any]:
     return found[0]
 
 
-def _created(
-    scope: Scope, statements: VersionStatements, asked: bodies.CreateVersionRequest
-) -> bodies.OneVersionAnswer:
-    return bodies.OneVersionAnswer(described(scope, import_staged(statements, asked)))
-
-
-def _hidden(
-    _: Scope, statements: VersionStatements, asked: bodies.DeleteVersionsRequest
-) -> bodies.DeletedVersionsAnswer:
-    return bodies.DeletedVersionsAnswer(hide_versions(statements, asked))
-
-
 _STATEMENTS: dict[str, Callable[[Scope, VersionStatements, Any], Any]] = {
     "declare_table": tables.declare,
-    "create_table_version": _created,
-    "delete_table_versions": _hidden,
+    "create_table_version": lambda scope, statements, asked: bodies.OneVersionAnswer(
+        described(scope, import_staged(statements, asked))
+    ),
+    "delete_table_versions": lambda _, statements, asked: bodies.DeletedVersionsAnswer(
+        hide_versions(statements, asked)
+    ),
     "deregister_table": tables.drop,
 }
 

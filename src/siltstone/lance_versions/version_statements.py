@@ -42,11 +42,6 @@ class VersionStatements:
         """Return the names of all tables, own changes included."""
         return self.tx.tables()
 
-    @property
-    def definitions(self) -> EngineTransaction:
-        """What creates, renames and drops tables."""
-        return self.tx
-
     def namespaces(self) -> Mapping[str, Mapping[str, str]]:
         """Return the properties of all namespaces by name, own changes included."""
         return spaces.properties_of(self.tx.catalog)

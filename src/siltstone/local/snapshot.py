@@ -78,10 +78,6 @@ class LocalSnapshotTable(LocalReadable, SnapshotTable):
         """Return how many files the scan tasks of the table at this seq read."""
         return files_of(self._reader(), tasks)
 
-    def stored_files(self) -> list[StoredFile]:
-        """Return the data files that a read of the table at this seq reads."""
-        return self._snapshot.stored_files(self._definition)
-
     def _reader(self) -> Reader:
         return self._snapshot.reader(self._definition)
 
@@ -184,7 +180,7 @@ class LocalSnapshot(Snapshot):
         return [log_entry(state, commit) for commit in found]
 
     def stored_files(self, definition: TableDefinition) -> list[StoredFile]:
-        """Return the data files of a table at this seq."""
+        """Return the data files that a read of a table at this seq reads."""
         return stored_files(self.reader(definition), self._core.tables.reader)
 
     def versions(self, table: str) -> TableVersions:

@@ -123,7 +123,9 @@ class Sessions:
         """
         self._secret = secret
         self._reserve, self._now_us = reserve, now_us
-        self._idle_s, self._held_max, self._connections_max = idle_s, held_max, connections_max
+        self.idle_s = idle_s
+        """After so many seconds without a call a transaction is over."""
+        self._held_max, self._connections_max = held_max, connections_max
         self._lock = threading.Lock()
         self._sessions: set[Session] = set()
         self._held: dict[str, Held] = {}
@@ -165,11 +167,6 @@ class Sessions:
             return held.home.client is not None and held.home.client not in names
 
         self._end_all(is_gone)
-
-    @property
-    def idle_s(self) -> float:
-        """After so many seconds without a call a transaction is over."""
-        return self._idle_s
 
     @property
     def count(self) -> int:
@@ -321,14 +318,14 @@ class Sessions:
         idle_us = self._now_us() - held.used_us
         if not isinstance(held.thing, LocalTransaction) or held.statements:
             return False
-        return idle_us > self._idle_s * 1e6 and not held.lock.locked()
+        return idle_us > self.idle_s * 1e6 and not held.lock.locked()
 
     def _gone(self, key: str) -> SiltstoneError:
         if not key:
             return RequestError("no transaction or snapshot is named")
         return ClosedError(
             f"{key} is not open: it ended, its connection did, or it was idle for more than"
-            f" {self._idle_s:g} s; nothing of it was committed"
+            f" {self.idle_s:g} s; nothing of it was committed"
         )
 
     def sweep(self) -> None:

@@ -80,9 +80,7 @@ def create(
             raise UsageError("say which TABLE to create")
         with writing(db) as store, store.transaction() as tx:
             tx.create_table(table, wanted, key)
-        assert tx.receipt is not None
-        made = {"table": table, "primary_key": ",".join(key), "seq": tx.receipt.seq}
-        emit_record(made, form)
+        emit_record({"table": table, "primary_key": ",".join(key), "seq": tx.seq}, form)
         return
     plans = _plans(table, source, csv, wanted, key)
     if not has_store(db):

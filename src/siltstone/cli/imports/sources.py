@@ -11,6 +11,7 @@ shop.db  shop.db#orders                                the tables of a SQLite fi
 from __future__ import annotations
 
 import glob
+from collections.abc import Sequence
 from pathlib import Path
 
 from siltstone.cli.arguments import CsvForm
@@ -130,7 +131,5 @@ def _refuse_other_types(first: SourcePart, part: SourcePart) -> None:
             )
 
 
-def _names(part: SourcePart) -> list[str] | None:
-    if part.columns is not None:
-        return part.columns.names
-    return None if part.names is None else list(part.names)
+def _names(part: SourcePart) -> Sequence[str] | None:
+    return part.names if part.columns is None else part.columns.names

@@ -28,6 +28,7 @@ import pyarrow as pa
 from siltstone.cli.exits import NotFoundError, named
 from siltstone.cli.imports.parts import Pieces, Source, SourcePart, fingerprint_of
 from siltstone.errors import SchemaMismatchError
+from siltstone.text.spelled import is_binary
 
 _MAGIC = b"SQLite format 3\0"
 _BATCH_ROWS = 10_000
@@ -255,7 +256,5 @@ _TAKERS: tuple[tuple[Callable[[Any], bool], Callable[[Any], Any]], ...] = (
     (pa.types.is_timestamp, _written(dt.datetime.fromisoformat)),
     (pa.types.is_date, _written(dt.date.fromisoformat)),
     (pa.types.is_time, _written(dt.time.fromisoformat)),
-    (pa.types.is_binary, _of(bytes)),
-    (pa.types.is_large_binary, _of(bytes)),
-    (pa.types.is_fixed_size_binary, _of(bytes)),
+    (is_binary, _of(bytes)),
 )

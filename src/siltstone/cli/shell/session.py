@@ -286,6 +286,4 @@ def _counted(rows: int | None) -> str:
 
 
 def _may_write(db: Db) -> bool:
-    if is_in_bucket(db):
-        return False
-    return is_remote(db) or os.access(root_of(db.uri), os.W_OK)
+    return is_remote(db) or (not is_in_bucket(db) and os.access(root_of(db.uri), os.W_OK))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Generator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from types import FrameType
 from typing import TypeVar
@@ -45,7 +45,7 @@ class Stoppable:
         stop = threading.Event()
         with _instead_of_ctrl_c(stop):
             running = self._threads.submit(_within, stop, call)
-            while not _is_done(running):
+            while not wait([running], _LOOK_S).done:
                 if stop.is_set():
                     self._give_up()
         error = running.exception()
@@ -70,7 +70,3 @@ def _instead_of_ctrl_c(stop: threading.Event) -> Generator[None]:
 def _within(stop: threading.Event, call: Callable[[], T]) -> T:
     with within(Deadline(0, stop.is_set)):
         return call()
-
-
-def _is_done(running: Future[T]) -> bool:
-    return bool(wait([running], _LOOK_S).done)

@@ -40,7 +40,8 @@ Head = tuple[str, str, str, str, str]
 """Path, media type, id, transaction, snapshot."""
 
 _encode_head = msgspec.msgpack.Encoder().encode
-_decode_head = msgspec.msgpack.Decoder(Head).decode
+head_of = msgspec.msgpack.Decoder(Head).decode
+"""Returns the head of a request, or raises MsgspecError: the bytes are none."""
 
 
 class AnswerHead(NamedTuple):
@@ -56,15 +57,6 @@ def request_parts(head: Head, body: bytes) -> list[bytes]:
     """Return a request as buffers to send in this order; the body is not copied."""
     said = _encode_head(head)
     return [REQUEST.pack(len(said) + 2 + len(body), len(said)) + said, body]
-
-
-def head_of(data: bytes | memoryview) -> Head:
-    """Return the head of a request.
-
-    Raises:
-        msgspec.MsgspecError: The bytes are no head.
-    """
-    return _decode_head(data)
 
 
 def answer(status: int, flags: int, reserved: str, body: bytes) -> bytes:

@@ -138,14 +138,10 @@ class Matches:
         keys = list(self.key[: len(self._keys(clause.when))])
         flat = found.select(["chosen"]).flatten()
         begin = 1 + len(keys) + sum(len(each.sets) for each in before)
-        own = flat.filter(_equals(flat.column(0), place))
+        is_own: Any = pc.equal(flat.column(0), pa.scalar(place, pa.int32()))  # null: of none
+        own = flat.filter(is_own)
         return own.select([*range(1, 1 + len(keys)), *range(begin, begin + len(clause.sets))])
 
 
 def _key(place: int) -> str:
     return f"siltstone key {place}"
-
-
-def _equals(acts: pa.ChunkedArray, place: int) -> Any:
-    found: Any = pc.equal(acts, pa.scalar(place, pa.int32()))
-    return pc.coalesce(found, pa.scalar(False))

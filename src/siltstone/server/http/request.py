@@ -27,7 +27,7 @@ class HttpRequest:
     """See the module. The event loop's thread alone changes it."""
 
     __slots__ = (
-        *("connection", "has_two_lengths", "headers", "id", "is_chunked", "length"),
+        *("connection", "headers", "id", "is_chunked", "length"),
         *("may_go_on", "params", "receive", "scope"),
     )
 

@@ -62,16 +62,16 @@ def _refuse(reason: str, _: RestCall[Any]) -> Reply[bodies.NoMembers]:
 
 def _route(scope: RequestScope, operation: SpecifiedOperation) -> Route:
     method, _, path = operation.where.partition(" ")
-    own = _HANDLERS.get(operation.name)
+    is_query = operation.name == "query_table"
     takes = ARROW if operation.takes_rows else NOTHING if method == "GET" else JSON
     return Route(
         method,
         path,
         operation.role,
-        partial(_answered, scope, operation) if own is None else partial(own, scope),
+        partial(_rows, scope) if is_query else partial(_answered, scope, operation),
         (operation.run.__doc__ or "").partition("\n")[0].rstrip("."),
         takes=takes,
-        gives=FILE if operation.name == "query_table" else JSON,
+        gives=FILE if is_query else JSON,
         query=operation.query,
         request=_BODIES.get(operation.name, operation.request) if takes == JSON else None,
         answer=_ANSWERS.get(operation.name, operation.answer),
@@ -207,10 +207,6 @@ _SPELLED: dict[str, Callable[[RestCall[Any], dict[str, Any]], dict[str, Any]]] =
 # the forms of answers
 
 
-def _plan(_: RestCall[Any], found: bodies.PlanAnswer) -> str:
-    return found.plan
-
-
 def _updated(call: RestCall[Any], found: bodies.UpdateAnswer) -> bodies.UpdateAnswer:
     if call.is_remote:
         found.rows_updated = found.updated_rows
@@ -229,8 +225,8 @@ _FORMS: dict[str, Callable[[RestCall[Any], Any], object]] = {
     "table_exists": lambda _, __: b"",
     "describe_table": _table,
     "count_table_rows": lambda _, found: found.count,
-    "explain_table_query_plan": _plan,
-    "analyze_table_query_plan": _plan,
+    "explain_table_query_plan": lambda _, found: found.plan,
+    "analyze_table_query_plan": lambda _, found: found.plan,
     "list_table_tags": lambda call, found: found.tags if call.is_remote else found,
     "update_table": _updated,
     "update_table_schema_metadata": lambda _, found: found.metadata,
@@ -263,6 +259,3 @@ def _rows(scope: RequestScope, call: RestCall[Any], *, is_file: bool = True) -> 
             return Reply(arrow(reader, reader.close, is_file=is_file), seq)
         held.callback(reader.close)
         return Reply(arrow(reader, held.pop_all().close, is_file=is_file), seq)
-
-
-_HANDLERS: dict[str, Callable[..., Reply[Any]]] = {"query_table": _rows}

@@ -95,9 +95,7 @@ class Commits:
                 write_set = self._sent.few(given)
             case _:
                 return None
-        if named not in ({}, {"is_first": True}):
-            return None
-        if write_set is None:
+        if write_set is None or named not in ({}, {"is_first": True}):
             return None
         running = self._sessions.begin_commit(session, transaction_id or None)
         return Prepared(session, running, numbered(write_set, number_of(running)))

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import sys
 import threading
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from siltstone.errors import SiltstoneError, UnavailableError
+from siltstone.errors import SiltstoneError
 from siltstone.local.store import warm_up
 from siltstone.spark.catalog.identity import Identity, here
 from siltstone.spark.daemon.regions import MEMORY_BYTES, MemoryBudget
@@ -43,7 +42,7 @@ def main(arguments: Sequence[str]) -> int:
         settings = msgspec.json.decode(given, type=DaemonSettings)
         here().require(settings.jar)
         server = CatalogServer(Roots(settings.roots), MemoryBudget(settings.memory))
-        listening = _listening(server, path)
+        listening = server.listen(path)
     except SiltstoneError as error:
         _say({"error": str(error), "kind": type(error).__name__})
         return 1
@@ -54,13 +53,6 @@ def main(arguments: Sequence[str]) -> int:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # nobody reads what else is printed
     server.serve(listening)
     return 0
-
-
-def _listening(server: CatalogServer, path: str) -> socket.socket:
-    try:
-        return server.listen(path)
-    except OSError as error:
-        raise UnavailableError(f"no socket can be made at {path}: {error}") from error
 
 
 def _say(line: object) -> None:

@@ -96,11 +96,6 @@ class StreamRuns:
             answer, payload = _STEPS[asked.step](run.reader, asked)
             return {**answer, "run": run.reader.run}, payload
 
-    def count(self) -> int:
-        """Return how many runs there are."""
-        with self._lock:
-            return len(self._runs)
-
     def _run(self, asked: FeedStep) -> _Run:
         with self._lock:
             found = self._runs.get(asked.token)

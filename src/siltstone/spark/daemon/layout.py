@@ -23,17 +23,12 @@ import pyarrow as pa
 from siltstone.spark.daemon.regions import ALIGNMENT
 
 _OFFSET = struct.Struct("<i")
+_FLAT = (pa.types.is_primitive, pa.types.is_string, pa.types.is_binary, pa.types.is_decimal128)
 
 
 def is_flat(schema: pa.Schema) -> bool:
     """Return whether all columns can lie in a slot: none has a type made of others."""
-    return all(_is_flat(field.type) for field in schema)
-
-
-def _is_flat(kind: pa.DataType) -> bool:
-    if pa.types.is_boolean(kind) or pa.types.is_string(kind) or pa.types.is_binary(kind):
-        return True
-    return pa.types.is_decimal128(kind) or (pa.types.is_primitive(kind))
+    return all(any(is_of(field.type) for is_of in _FLAT) for field in schema)
 
 
 def bytes_of(batch: pa.RecordBatch) -> int:

@@ -40,10 +40,6 @@ class HeldStore:
     snapshot: LocalSnapshot
     stack: ExitStack
 
-    def is_of(self, store: str, seq: int | None) -> bool:
-        """Return whether it is that store at that seq."""
-        return (self.store, self.snapshot.seq) == (store, seq)
-
 
 class Pins:
     """See the module."""
@@ -94,11 +90,6 @@ class Pins:
         for token in tokens:
             self._replace(token, None)
 
-    def count(self) -> int:
-        """Return how many pins there are."""
-        with self._lock:
-            return len(self._held)
-
     def _replace(self, token: str, new: HeldStore | SiltstoneError | None) -> None:
         with self._lock:
             old = self._held.pop(token, None)
@@ -127,10 +118,10 @@ class Pins:
 
     def _shared(self, wanted: TakePin, store_id: str) -> HeldStore | None:
         """Return what another pin of the seq holds, which the store may keep for that alone."""
-        seq = _seq_of(wanted)
+        place = store_id, _seq_of(wanted)
         with self._lock:
             for held in self._held.values():
-                if isinstance(held, HeldStore) and held.is_of(store_id, seq):
+                if isinstance(held, HeldStore) and (held.store, held.snapshot.seq) == place:
                     self._held[wanted.token] = held
                     return held
         return None

@@ -24,7 +24,7 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from siltstone.errors import RequestError, SiltstoneError
+from siltstone.errors import RequestError, SiltstoneError, UnavailableError
 from siltstone.spark.context import schemas, stores
 from siltstone.spark.context.application import store_of
 from siltstone.spark.context.kept_stores import kept, place_of
@@ -63,11 +63,14 @@ class CatalogServer:
         """Return the socket at `path`, which nobody has connected to yet.
 
         Raises:
-            OSError: It cannot be made.
+            UnavailableError: It cannot be made.
         """
-        listening = socket.socket(socket.AF_UNIX)
-        listening.bind(path)
-        listening.listen(_WAITING_MAX)
+        try:
+            listening = socket.socket(socket.AF_UNIX)
+            listening.bind(path)
+            listening.listen(_WAITING_MAX)
+        except OSError as error:
+            raise UnavailableError(f"no socket can be made at {path}: {error}") from error
         return listening
 
     def serve(self, listening: socket.socket) -> None:
@@ -182,7 +185,8 @@ class Connection:
     def _read(self, asked: messages.ReadTasks, payload: bytes) -> None:
         schema = StructType.fromJson(json.loads(asked.columns))
         wanted = schemas.arrow_schema(schema)
-        told, work = _unpacked(payload)
+        found: tuple[Told | None, tuple[RowsTask, ...]] = pickle.loads(payload)  # noqa: S301 - see the module
+        told, work = found  # changes have no record of their read
         for task in work:
             _require_store(task.root, asked.store)
         if told is not None:
@@ -280,12 +284,6 @@ _ANSWERS: Mapping[type, Callable[[Connection, Any, bytes], Answer]] = {
 }
 """What answers with a payload; `ReadTasks` answers with all of its rows."""
 _DECODE = msgspec.json.Decoder(Union[(messages.ReadTasks, *_HEADS, *_ANSWERS)]).decode
-
-
-def _unpacked(payload: bytes) -> tuple[Told | None, tuple[RowsTask, ...]]:
-    """Return what is read, and the record of the read; changes have none."""
-    found: tuple[Told | None, tuple[RowsTask, ...]] = pickle.loads(payload)  # noqa: S301 - see the module
-    return found
 
 
 def _batches(work: tuple[RowsTask, ...], schema: StructType) -> Generator[pa.RecordBatch]:

@@ -80,7 +80,9 @@ def published(record: Record, since: Record | None) -> PublishedRecord:
 def _difference(old: Record, new: Record) -> tuple[list[Work], set[int]]:
     """Return the works that lead from one record to another, and the ids of their tables."""
     works = set[Work](_works_of_store(old, new))
-    tables = set(_defined_anew(old, new))
+    known = {table.id: table for table in old.catalog.tables}
+    # Defined anew is a plain table with another version, too.
+    tables = {table.id for table in new.catalog.tables if known.get(table.id) != table}
     before = {storage.incarnation: storage for storage in old.keyed}
     owners = {step.id: each.id for each in new.catalog.tables for step in each.incarnations}
     for storage in new.keyed:
@@ -124,9 +126,3 @@ def _works_of_history(
         yield "checkpoint"  # it flushed rows that Lance refused before
     elif new.history != old.history and "checkpoint" not in works:
         yield "optimize"
-
-
-def _defined_anew(old: Record, new: Record) -> Iterator[int]:
-    """Yield the tables of which a definition, or the version of a plain table, is another one."""
-    before = {table.id: table for table in old.catalog.tables}
-    yield from (table.id for table in new.catalog.tables if before.get(table.id) != table)

@@ -79,7 +79,7 @@ def _commits(snapshot: LocalSnapshot, table: str | None = None) -> list[Row]:
 
 
 def _files(snapshot: LocalSnapshot, table: str) -> list[Row]:
-    found = snapshot[table].stored_files()
+    found = snapshot.stored_files(snapshot[table].definition)
     if len(found) > FILES_MAX:
         raise RequestError(
             f"{table}.files has {len(found)} rows, more than {FILES_MAX}: optimize the table"
