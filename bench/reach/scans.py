@@ -1,9 +1,14 @@
-"""Scans: a table at a URL beside a dataset of Lance's own there, each opened anew."""
+"""Scans: a table at a URL beside a dataset of Lance's own there, each opened anew.
+
+python -m bench.reach.scans ROWS        these alone
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import lance
 import numpy as np
@@ -11,7 +16,7 @@ import pyarrow as pa
 
 import siltstone as st
 from bench.measure import median, timed
-from bench.reach.lake import Door, Lake
+from bench.reach.lake import Door, Lake, lake
 from bench.workload import Metrics
 from siltstone import admin
 
@@ -91,3 +96,14 @@ def _rows(count: int) -> pa.Table:
     ids = np.arange(count)
     columns = [pa.array(ids), pa.array(ids * 7919 % 100_003), pa.array(ids / 8)]
     return pa.table(columns, names=list(_COLUMNS))
+
+
+def _alone(rows: int) -> None:
+    with TemporaryDirectory() as folder, lake(Path(folder) / "server") as running:
+        prepare(Path(folder) / "store", rows)
+        for name, value in scans(running, Path(folder) / "store", rows).items():
+            print(f"{value:14,.2f}  {name}")
+
+
+if __name__ == "__main__":
+    _alone(int(sys.argv[1]))

@@ -10,7 +10,7 @@ import pytest
 
 import siltstone as st
 from siltstone.bucket_url import BucketUrl
-from siltstone.errors import ReadOnlyError, RequestError
+from siltstone.errors import ReadOnlyError, RequestError, SnapshotExpiredError
 from siltstone.storage.objects.obstore_server import ObstoreServer
 from tests.maintenance.mirrors import content, go_on, lived
 from tests.maintenance.test_shipping import Shipping, write
@@ -43,6 +43,37 @@ def test_a_time_of_the_past_is_read(shop: Mirrored, far: st.Store) -> None:
     newest, before = far.log(2)
     with far.snapshot(at=before.time) as past:
         assert past.seq == before.seq < newest.seq == shop.seq
+
+
+def test_a_seq_that_the_bucket_never_had_is_refused_with_what_the_bucket_has(
+    url: str, tmp_path: Path
+) -> None:
+    with st.connect(tmp_path / "s", background=False) as db:
+        for name in ("early", "late"):
+            db.create_table(name, {"id": "int64"}, primary_key="id")
+        begins = 0
+        for number in range(4):
+            for name in ("early", "late")[: 1 + number % 2]:
+                db[name].upsert({"id": number})
+                db[name].upsert({"id": number})
+            db.checkpoint()
+            db.merge()
+            if number:
+                mirror(db.path, url)
+                begins = begins or db.seq
+        newest = db.seq
+        for seq in range(newest):
+            db.snapshot(seq=seq).close()
+    with st.connect(url, read_only=True) as far:
+        assert 1 < begins < newest == far.seq
+        for seq in range(begins, newest):
+            with far.snapshot(seq=seq) as past:
+                assert past["early"].count() > 0
+        kept = f"the store keeps seq {begins} to {newest}$"
+        for seq in (1, begins - 1):
+            with pytest.raises(SnapshotExpiredError, match=kept):
+                far.snapshot(seq=seq)
+        assert far.changes(begins)["early"].read_all().num_rows > 0
 
 
 def test_changes_are_those_of_the_store(shop: Mirrored, far: st.Store) -> None:

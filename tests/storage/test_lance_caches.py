@@ -19,7 +19,13 @@ from siltstone.storage.tables.values import IndexSpec
 MIB = 1 << 20
 ROWS = 20_000
 SCHEMA = pa.schema([("id", pa.int64()), *((f"c{n}", pa.int64()) for n in range(8))])
-SMALL = LanceShares(index_cache=MIB, metadata_cache=MIB // 4, read_ahead=4 * MIB, batch=MIB)
+SMALL = LanceShares(
+    index_cache=MIB,
+    metadata_cache=MIB // 4,
+    read_ahead=4 * MIB,
+    read_ahead_far=4 * MIB,
+    batch=MIB,
+)
 
 
 def rows(first: int = 0) -> pa.RecordBatch:
@@ -95,3 +101,5 @@ def test_the_shares_are_no_more_than_the_memory() -> None:
         ahead = found.lance.read_ahead if memory >= 128 * MIB else 0  # below it has its floor
         assert sum(parts) + found.recent_writes + found.lance.caches + ahead <= memory
         assert found.lance.batch <= found.lance.read_ahead
+        # A reader at a URL has no recent writes, and reads ahead by their share.
+        assert found.lance.read_ahead_far == found.lance.read_ahead + found.recent_writes

@@ -6,7 +6,6 @@ Each connection has a thread, and serves one request after the other, over HTTP/
 from __future__ import annotations
 
 import http.client
-from collections.abc import Set
 from http.server import BaseHTTPRequestHandler
 
 
@@ -15,7 +14,7 @@ class Forwarding(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     target = 0
-    dropped: Set[str] = frozenset()
+    dropped: frozenset[str] = frozenset()
 
     def forward(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))

@@ -8,7 +8,8 @@
     lance              9   Lance's own caches, of all handles: 7.5 of indexes, 1.5 of metadata
     flushed            9   memtables that are in history, and stay as a cache
     recent_writes      6   keys that open transactions may conflict with
-    read_ahead         3   what one scan reads ahead of its reader
+    read_ahead         3   what one scan reads ahead of its reader; at a URL 9, as requests there
+                           take long, and who only reads has no recent writes
 
 A scan's batches come on top, each of about a half of its `read_ahead`. Bounds that do not grow with
 the memory, because more of it is no faster, and those below which a scan is slower, stand here too.
@@ -34,6 +35,7 @@ class LanceShares(msgspec.Struct, frozen=True):
     index_cache: int
     metadata_cache: int
     read_ahead: int
+    read_ahead_far: int
     batch: int
 
     @property
@@ -55,10 +57,13 @@ class Shares(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, memory_bytes_max: int) -> Self:
         """Divide `memory_bytes_max`."""
+        ahead = _within(memory_bytes_max // 32, _READ_AHEAD_MIN, _READ_AHEAD_MAX)
+        recent_writes = min(memory_bytes_max // 16, _RECENT_WRITES_MAX)
         lance = LanceShares(
             index_cache=memory_bytes_max * 5 // 64,
             metadata_cache=memory_bytes_max // 64,
-            read_ahead=_within(memory_bytes_max // 32, _READ_AHEAD_MIN, _READ_AHEAD_MAX),
+            read_ahead=ahead,
+            read_ahead_far=ahead + recent_writes,
             batch=_within(memory_bytes_max // 64, _BATCH_MIN, _BATCH_MAX),
         )
         return cls(
@@ -66,7 +71,7 @@ class Shares(msgspec.Struct, frozen=True):
             history_indexes=memory_bytes_max // 6,
             bases=memory_bytes_max * 7 // 32,
             flushed=memory_bytes_max * 3 // 32,
-            recent_writes=min(memory_bytes_max // 16, _RECENT_WRITES_MAX),
+            recent_writes=recent_writes,
             lance=lance,
         )
 

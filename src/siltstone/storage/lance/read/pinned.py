@@ -36,8 +36,9 @@ _BATCH_ROWS_MIN, _BATCH_ROWS_MAX = 64, 262_144
 _COMPRESSION = 4
 _SESSIONS_MAX, _SESSION_ROWS_MAX = 2, 256
 """Of rows of so many parts, and so many, each part's are taken by its session."""
-# How far a scan runs ahead of its reader; the bytes are a share of the memory (`shares`).
-_AHEAD = {"batch_readahead": 4, "fragment_readahead": 2}
+# How far a scan runs ahead of its reader; the bytes are a share of the memory (`shares`). At a URL
+# they alone are the bound: with two parts a scan had 4 requests under way where Lance has 19.
+_BATCHES_AHEAD, _PARTS_AHEAD, _PARTS_AHEAD_FAR = 4, 2, 64
 # Of a filter that finds nothing Lance gives no batch before the end. So a scan that must have ended
 # by then is done in pieces, each of so many bytes of files (a part at least): a second, or less.
 PIECE_BYTES = 256 << 20
@@ -57,7 +58,12 @@ class LancePinned:
         self.schema, self.hidden, self.rows = version.schema, version.hidden, version.rows
         self.parts, self.fragments = version.parts, version.fragments
         self._batch_bytes = shares.batch
-        self._ahead = {**_AHEAD, "io_buffer_size": shares.read_ahead}
+        is_far = version.data.reach is not None
+        self._ahead = {
+            "batch_readahead": _BATCHES_AHEAD,
+            "fragment_readahead": _PARTS_AHEAD_FAR if is_far else _PARTS_AHEAD,
+            "io_buffer_size": shares.read_ahead_far if is_far else shares.read_ahead,
+        }
         self._is_reordered = any(part.start != part.lance_start for part in self.parts)
         self._points = PointReads(version.data.sessions, self.fragments)
         self._sampled: dict[str, pa.ChunkedArray[Any]] = {}
