@@ -63,7 +63,7 @@ def jar(environment: Mapping[str, str] | None = None) -> Path:
     return _compiled_once(cache_of(given) / name, found, given)
 
 
-def compile_into(folder: Path, environment: Mapping[str, str] | None = None) -> Path:
+def compile_into(folder: Path) -> Path:
     """Compile the jar for the installed Spark into a folder, as a wheel has it; return its path.
 
     Raises:
@@ -72,7 +72,7 @@ def compile_into(folder: Path, environment: Mapping[str, str] | None = None) -> 
     minor = minor_of(spark_version())
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / f"siltstone-{minor}.jar"
-    _compile(target, os.environ if environment is None else environment)
+    _compile(target, os.environ)
     return target
 
 
