@@ -1,24 +1,33 @@
-"""A commit over REST that is to be shipped is answered with 200 when the bucket has it."""
+"""A commit over REST that is to be shipped is answered with 200 when the bucket has it.
+
+Joined clients wait for it as many as may, too.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import siltstone as st
 from siltstone.engine.commit.core import Ships
+from siltstone.errors import BusyError
 from siltstone.lance_versions.errors import Code
 from siltstone.local.store import LocalStore
 from siltstone.server.rest.limits import Limits
 from siltstone.server.rest.server import RestServer
+from siltstone.server.shipped_waits import SHIPPED_WAITS_MAX
 from tests.maintenance.mirrors import at, content, restored, taken_from, with_mirror
 from tests.server.rest import Rest, rest_of, rest_to
+from tests.server.stores import joined_to
 from tests.support.simulated_objects import Fault, SimBucket, SimServer
 
 Served = tuple[LocalStore, SimServer, Rest]
@@ -276,3 +285,79 @@ def test_without_a_mirror_it_is_refused_before_anything_is_done(tmp_path: Path) 
         assert db.seq == seq
         told = client.post("/v1/transaction/apply", {"ops": [ROWS], "durability": "async"})
         assert told.status == 400
+
+
+@dataclass
+class JoinedCrowd:
+    """Threads of a process that joined: by the socket, or a URL, where they share a server with
+    clients of REST. So many of their requests may wait for the bucket."""
+
+    db: LocalStore
+    joined: st.Store
+    slow: SlowShipper
+    pool: ThreadPoolExecutor
+    most: int
+
+    def commit(self, key: int) -> None:
+        with self.joined.transaction(durability="shipped") as tx:
+            tx["t"].upsert({"id": key})
+
+
+@pytest.fixture(params=["socket", "http"])
+def joined_crowd(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[JoinedCrowd]:
+    limits = replace(Limits(), threads=3, shipped_waits_max=2)
+    with with_mirror(tmp_path / "s", at(SimBucket())) as db, ExitStack() as held:
+        db.create_table("t", {"id": "int64"}, primary_key="id")
+        db.wait_shipped()
+        if request.param == "http":
+            service, _ = held.enter_context(rest_to(db, limits=limits))
+            joined, most = st.connect(service.url), limits.shipped_waits_max
+        else:
+            joined, most = joined_to(db), SHIPPED_WAITS_MAX
+        held.enter_context(joined)
+        pool = held.enter_context(ThreadPoolExecutor(most))
+        slow = SlowShipper(db.core.ships())
+        held.callback(slow.may_go.set)
+        db.core.shipper = slow
+        yield JoinedCrowd(db, joined, slow, pool, most)
+
+
+def test_joined_clients_that_wait_for_a_bucket_leave_threads_to_others(
+    joined_crowd: JoinedCrowd,
+) -> None:
+    crowd, wait = joined_crowd, joined_crowd.joined.wait_shipped
+    waiting = [crowd.pool.submit(crowd.commit, key) for key in range(crowd.most - 1)]
+    assert crowd.slow.is_waited_for(crowd.most - 1)
+    waiting.append(crowd.pool.submit(wait))
+    assert crowd.slow.is_waited_for(crowd.most)
+    seq = crowd.db.seq
+    for ask in (partial(crowd.commit, 1000), wait):
+        with pytest.raises(BusyError, match=f"{crowd.most} requests wait for the bucket"):
+            ask()
+    assert crowd.db.seq == seq
+    with crowd.joined.transaction() as tx:
+        tx["t"].upsert({"id": 1001})
+    assert crowd.joined.checkpoint().flushed_seq == crowd.db.seq == seq + 1
+    crowd.slow.may_go.set()
+    for each in waiting:
+        each.result(60)
+    crowd.commit(1000)
+    assert crowd.db.status().unshipped == 0
+
+
+def test_who_began_a_joined_commit_that_is_refused_rolls_it_back(joined_crowd: JoinedCrowd) -> None:
+    crowd = joined_crowd
+    tx = crowd.joined.transaction(durability="shipped")
+    tx["t"].upsert({"id": 1000})
+    waiting = [crowd.pool.submit(crowd.commit, key) for key in range(crowd.most)]
+    assert crowd.slow.is_waited_for(crowd.most)
+    with pytest.raises(BusyError):
+        tx.commit()
+    assert crowd.db["t"].get(1000) is None
+    other = crowd.joined.transaction(durability="shipped")  # none is asked for at the bucket
+    other["t"].upsert({"id": 1001})
+    other.rollback()
+    crowd.slow.may_go.set()
+    for each in waiting:
+        each.result(60)
+    assert crowd.db["t"].count() == crowd.most

@@ -282,7 +282,7 @@ def table_of_then(core: Core, state: State, named: PastName) -> SnapshotTable:
     """
     moment = named.moment
     seq = moment.value if moment.is_version else seq_at(core, state, moment.value)
-    then = LocalSnapshot(core, state, readable(state, seq))
+    then = LocalSnapshot(core, state, readable(state, seq, core.readers))
     return _StatementTable(then, then[named.among(then.tables())].definition)
 
 
@@ -355,7 +355,7 @@ def snapshot_at(root: str, store_id: str, verify: str, seq: int) -> Snapshot:
 def _at(store: Opened, seq: int) -> LocalSnapshot:
     core = store.parts.core
     state = core.state()
-    return LocalSnapshot(core, state, readable(state, seq))
+    return LocalSnapshot(core, state, readable(state, seq, core.readers))
 
 
 @contextmanager

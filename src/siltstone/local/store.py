@@ -312,7 +312,7 @@ class LocalStore(Store):
             wanted = seq_at(self._core, state, at)
         if tag is not None:
             wanted = seq_of_tag(state, tag)
-        return LocalSnapshot(self._core, state, readable(state, wanted))
+        return LocalSnapshot(self._core, state, readable(state, wanted, self._core.readers))
 
     @property
     def core(self) -> Core:

@@ -18,6 +18,7 @@ from siltstone.local.store import LocalStore
 from siltstone.local.transaction import LocalTransaction
 from siltstone.open.parts import Parts
 from siltstone.process.turns import NOBODY, WAIT_S, TableTurn, TableTurns
+from siltstone.server.shipped_waits import ShippedWaits
 from siltstone.units import require
 
 TURN_WAITS_MAX = 8
@@ -59,6 +60,7 @@ class Served:
     db: LocalStore
     parts: Parts
     waits: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(TURN_WAITS_MAX))
+    shipped_waits: ShippedWaits = field(default_factory=ShippedWaits)
 
     def reserve(self) -> str:
         """Return a transaction id that no commit has and none but its holder will get."""

@@ -183,8 +183,7 @@ def _temporal_literal(text: str, target: pa.DataType) -> Literal:
 
 def _cast_value(value: Value, target: pa.DataType) -> Value:
     source, found = value.type, value.expression
-    are_times = pa.types.is_timestamp(source) and pa.types.is_timestamp(target)
-    if source == target or (are_times and bool(source.tz) == bool(target.tz)):
+    if source == target or _is_same_clock(source, target):
         return Value(source, found)
     if not _has_cast(source, target):
         raise RequestError(f"a filter cannot cast {source} to {target}")
@@ -194,6 +193,12 @@ def _cast_value(value: Value, target: pa.DataType) -> Value:
         found = pc.trunc(found)  # then a safe cast: it refuses NaN and what does not fit
     safe = not pa.types.is_floating(target)
     return Value(target, found.cast(target, safe=safe))
+
+
+def _is_same_clock(source: pa.DataType, target: pa.DataType) -> bool:
+    if pa.types.is_timestamp(source) and pa.types.is_timestamp(target):
+        return bool(source.tz) == bool(target.tz)
+    return False
 
 
 def _has_cast(source: pa.DataType, target: pa.DataType) -> bool:

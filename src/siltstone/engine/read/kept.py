@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from siltstone.engine.read.reader import Readers
 from siltstone.engine.read.view import State
 from siltstone.errors import RequestError, SnapshotExpiredError
 from siltstone.formats.manifest import Tag
@@ -24,8 +25,8 @@ def kept_from(state: State) -> int:
     return min(state.view.record.oldest_seq, *followed, FOREVER)
 
 
-def readable(state: State, seq: object) -> int:
-    """Return `seq` if all tables can be read there.
+def readable(state: State, seq: object, readers: Readers) -> int:
+    """Return `seq` if the store keeps it; at a URL the bucket may have less (`Readers.hold`).
 
     Raises:
         RequestError: It is no integer.
@@ -35,8 +36,10 @@ def readable(state: State, seq: object) -> int:
         raise RequestError(f"a seq must be an integer; got {seq!r}")
     oldest = state.view.record.oldest_seq
     is_kept = seq >= oldest or any(tag.seq == seq for tag in state.view.catalog.tags)
-    if not 0 <= seq <= state.visible or not is_kept:
+    if not 0 <= seq <= state.visible:  # many ask for what is not there yet: no more is read
         raise SnapshotExpiredError(f"seq {seq}", oldest, state.visible)
+    if not is_kept:
+        raise SnapshotExpiredError(f"seq {seq}", readers.oldest_seq(state.view), state.visible)
     return seq
 
 

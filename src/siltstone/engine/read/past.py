@@ -55,6 +55,17 @@ class PastRecords:
                 return storage, lease
         return None
 
+    def begin(self, tables: Iterable[PastTable]) -> int:
+        """Return the lowest seq from which on all of some tables are served; see `PastTable.begin`.
+
+        0: the chain is the store's own, which has what the newest record says that it keeps.
+        """
+        if not self._manifests.is_copy:
+            return 0
+        numbers = self._manifests.numbers(below_floor=True)
+        past = [found for number in reversed(numbers) if (found := self._standing(number))]
+        return max((table.begin(past) for table in tables), default=0)
+
     def upto(self, seq: int) -> Lease | None:
         """Return a lease on the newest record that is not above `seq`; None: vacuum took all such.
 

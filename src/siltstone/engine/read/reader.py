@@ -198,7 +198,7 @@ class Readers:
             read = ReadLevels(table_schema, (), None, **self._shared(view, table))
             return KeyedReader(read, seq)
         if levels is None:
-            raise SnapshotExpiredError(f"seq {seq}", view.record.oldest_seq, seq)
+            raise SnapshotExpiredError(f"seq {seq}", self.oldest_seq(view), seq)
         if seq >= levels.storage.merged_seq:
             with self._noting:
                 self._kept.add(levels.kept)
@@ -242,6 +242,19 @@ class Readers:
                 leases.setdefault(lease.number, lease)
         return leases
 
+    def oldest_seq(self, view: View) -> int:
+        """Return the lowest seq from which on all tables can be read, besides those of tags.
+
+        In a bucket it may be above that of the store, and all its records may be read for it.
+        """
+        keyed = (
+            PastTable(view.levels[incarnation.id].storage, incarnation)
+            for table in view.catalog.tables
+            for incarnation in table.incarnations
+            if incarnation.id in view.levels
+        )
+        return max(view.record.oldest_seq, self._records.begin(keyed))
+
     def keep(self, seq: int) -> Lease | None:
         """Return a lease that keeps all from `seq` on from vacuum; None: it is taken already."""
         return self._records.upto(seq)
@@ -257,7 +270,7 @@ class Readers:
         incarnation = catalogs.incarnation_of(table, seq if defined_at is None else defined_at)
         levels = view.levels.get(incarnation.id)
         if levels is None:
-            raise SnapshotExpiredError(f"seq {seq}", view.record.oldest_seq, seq)
+            raise SnapshotExpiredError(f"seq {seq}", self.oldest_seq(view), seq)
         if seq >= levels.storage.merged_seq:
             return levels.storage, view.lease
         return self._serving(view, PastTable(levels.storage, incarnation), seq)
@@ -443,7 +456,7 @@ class Readers:
         lost = self._records.missing() if seq >= view.record.oldest_seq else None
         if lost is not None:
             raise CorruptionError(lost, None, f"missing; seq {seq} cannot be read without it")
-        raise SnapshotExpiredError(f"seq {seq}", view.record.oldest_seq, view.record.last_seq)
+        raise SnapshotExpiredError(f"seq {seq}", self.oldest_seq(view), view.record.last_seq)
 
 
 def _raising(error: SiltstoneError) -> Callable[[], PinnedTable]:

@@ -53,7 +53,7 @@ class PastSnapshot(msgspec.Struct, frozen=True):
             RequestError: It is no integer.
             SnapshotExpiredError: It is not kept, or in the future.
         """
-        if readable(now, seq) == now.visible:
+        if readable(now, seq, core.readers) == now.visible:
             return None
         lease = core.readers.keep(seq) or core.readers.hold(now.view, seq)  # of a tag: its rows
         return cls(core, now, seq, lease)

@@ -394,7 +394,7 @@ class EngineTransaction:
     def _keep(self, seq: int, *, is_followed: bool) -> None:
         """Keep a seq from vacuum until the commit that tags it."""
         state = State(view_of(self.rows), self.read_seq)
-        readable(state, seq)
+        readable(state, seq, self.core.readers)
         is_in_time = seq >= state.view.record.oldest_seq
         lease = self.core.readers.keep(seq) if is_in_time else None
         if lease is not None:

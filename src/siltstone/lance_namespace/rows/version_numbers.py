@@ -54,7 +54,7 @@ def past_of(core: Core, table: str, version: int) -> Past:
     """
     state = core.state()
     found = catalogs.find(state.view.catalog, table)
-    seq = _seq_of(state, found, table, version, state.visible)
+    seq = _seq_of(core, state, found, table, version, state.visible)
     return Past(seq, catalogs.name_of(found, seq))
 
 
@@ -78,17 +78,20 @@ def schema_then(core: Core, seen: TableVersions, version: int, seq: int) -> tupl
     elif seen.is_keyed and shown is not None and not found.created <= version <= seq:
         at = shown.seq
     else:
-        at = _seq_of(state, found, seen.name, version, seq)
+        at = _seq_of(core, state, found, seen.name, version, seq)
     return table_schema_of(catalogs.schema_of(found, at)), at
 
 
-def _seq_of(state: State, found: TableDefinition, table: str, version: int, upto: int) -> int:
+def _seq_of(
+    core: Core, state: State, found: TableDefinition, table: str, version: int, upto: int
+) -> int:
     """Return the newest seq up to `upto` at which a table can be read in a version."""
     if not catalogs.schema_of(found).key:
-        return readable(state, newest_kept(state, *_span(found, table, version, upto)))
+        newest = newest_kept(state, *_span(found, table, version, upto))
+        return readable(state, newest, core.readers)
     if not found.created <= version <= upto:
         raise VersionNotFoundError(table, version)
-    return readable(state, version)
+    return readable(state, version, core.readers)
 
 
 def _span(found: TableDefinition, table: str, version: int, upto: int) -> tuple[int, int]:

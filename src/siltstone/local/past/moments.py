@@ -18,11 +18,11 @@ def seq_of(core: Core, state: State, moment: object) -> int:
         SnapshotExpiredError: It is not kept, or in the future.
     """
     if isinstance(moment, int) or moment is None:
-        return readable(state, moment)
+        return readable(state, moment, core.readers)
     if isinstance(moment, str) and moment in catalogs.store_tags(state.view.catalog):
-        return readable(state, seq_of_tag(state, moment))
+        return readable(state, seq_of_tag(state, moment), core.readers)
     try:
-        return readable(state, seq_at(core, state, moment))
+        return readable(state, seq_at(core, state, moment), core.readers)
     except RequestError as error:
         if type(error) is not RequestError or not isinstance(moment, str):
             raise

@@ -178,7 +178,6 @@ class Optimizer:
             if found is None:
                 return self._with_indexes(total, table, attempts, build)
             total = total_of(total, found)
-            order.is_contended = bool(total.replans)
             # Some was in vain, the rest is done: that it goes on is no lost race.
             fruitless += not found.replans or not found.files_before
             if fruitless == attempts:
@@ -229,6 +228,7 @@ class Optimizer:
             if tasks:
                 cross(Failpoint.OPTIMIZE_AFTER_PLAN)
                 done, more = self._execute(record, tasks, order)
+                order.is_contended |= bool(done.replans)
                 left += more
                 return done
         if not left and not self._left():

@@ -55,7 +55,7 @@ def plan_changes(
     """
     first: list[WholeTable] = []
     if begins:
-        readable(feeds.state, since)
+        readable(feeds.state, since, feeds.core.readers)
         table = catalogs.find(feeds.state.view.catalog, name, since)
         first = [feeds.whole(table, since, "upsert")]
     feed = feeds.of(name, since, until) if since < until or not begins else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from siltstone.lance_namespace.limits import RowLimits
+from siltstone.server.shipped_waits import SHIPPED_WAITS_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class Limits(RowLimits):
     connections_max: int = 512
     requests_max: int = 256
     threads: int = 32
-    shipped_waits_max: int = 24
+    shipped_waits_max: int = SHIPPED_WAITS_MAX
     """Requests that wait for a bucket at once: each holds a thread, the others go on."""
     statements_max: int = 4
     """SQL statements that run at once."""

@@ -1,9 +1,7 @@
 """RequestScope: how a call reaches the store: now, at a snapshot, or in an open transaction.
 
-A statement without a transaction gets one, run again when it lost a race. A commit that is to be
-shipped holds its thread until the bucket has it, and so does who asks for it again, or rolls it
-back meanwhile: of these a few are inside at once, and the next one is refused before anything is
-begun.
+A statement without a transaction gets one, run again when it lost a race. Who may wait for the
+bucket is counted (`shipped_waits`), also who rolls back a commit that waits.
 
 Locks: of each open transaction, held while a statement runs in it; of each that is ended, held
 until it is known how; one over how the last ones ended.
@@ -12,7 +10,6 @@ until it is known how; one over how the last ones ended.
 from __future__ import annotations
 
 import threading
-import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Sequence
 from collections.abc import Set as AbstractSet
@@ -68,8 +65,6 @@ class RequestScope:
         self._homes: dict[str, Session] = {}
         self._ended: OrderedDict[str, EndedTransaction] = OrderedDict()
         self._ends = Turns()
-        self._to_ship = weakref.WeakValueDictionary[str, LocalTransaction]()
-        self._ship_waits = threading.BoundedSemaphore(limits.shipped_waits_max)
         self.lance_turns = Turns()
         self.upserts = GroupUpserts(served.parts.core)
 
@@ -185,31 +180,11 @@ class RequestScope:
             token=call.token,
         )
         holder = TurnHolder(self.served)
-        with self._waiting(is_shipped=durability == "shipped"):
+        with self.served.shipped_waits.one(is_shipped=durability == "shipped"):
             try:
                 return committed(begin, work, unknown, holder.lost)
             finally:
                 holder.end()
-
-    @contextmanager
-    def _waiting(self, *, is_shipped: bool) -> Generator[None]:
-        """Be one of those that may wait for the bucket, if this is one that will.
-
-        Raises:
-            BusyError: As many as may do so already; nothing was begun.
-        """
-        if not is_shipped:
-            yield
-            return
-        if not self._ship_waits.acquire(blocking=False):
-            most = self.limits.shipped_waits_max
-            raise errors.BusyError(
-                f"{most} requests wait for the bucket; this one did nothing, ask again"
-            )
-        try:
-            yield
-        finally:
-            self._ship_waits.release()
 
     def upsert(self, table: str, rows: object, missing: Missing) -> Receipt:
         """Upsert rows of JSON, as its own commit."""
@@ -251,8 +226,7 @@ class RequestScope:
         hold = partial(self.sessions.hold, self._home(call.principal))
         key, tx = self.served.held(turns, begin, hold)
         if durability == "shipped":
-            with self._lock:
-                self._to_ship[key] = tx
+            self.served.shipped_waits.expect(key, tx)
         return key, tx.read_seq
 
     def end(self, call: RestCall, key: str, *, commits: bool) -> Receipt | None:
@@ -267,8 +241,9 @@ class RequestScope:
             BusyError: The first request runs on and on; or too many wait for the bucket.
         """
         status = "Succeeded" if commits else "Canceled"
-        is_shipped = self._may_wait(key, call.principal, commits=commits)
-        with self._waiting(is_shipped=is_shipped), self._ends.of(_turn(key, call.principal)):
+        may_wait = self._may_wait(key, call.principal, commits=commits)
+        waits = self.served.shipped_waits.one(is_shipped=may_wait)
+        with waits, self._ends.of(_turn(key, call.principal)):
             before = self.ended(key, call.principal)
             if before is not None and before.doubt is not None:
                 raise errors.InDoubtError(before.doubt)
@@ -284,7 +259,8 @@ class RequestScope:
 
         No lock of the transaction is asked for: who has it may be one that waits.
         """
-        is_shipped = key in self._to_ship  # first: who forgets it has told how it ended
+        # First: who forgets it has told how it ended.
+        is_shipped = self.served.shipped_waits.expects(key)
         before = self.ended(key, principal)
         if before is not None:
             is_shipped = before.is_unshipped

@@ -58,6 +58,7 @@ from siltstone.server.rpc.server import rpc_policy
 from siltstone.server.rpc.wire import Admitted, RpcWire
 from siltstone.server.served import Served
 from siltstone.server.sessions import Session, Sessions
+from siltstone.server.shipped_waits import ShippedWaits
 
 JOINED = "/v1/joined"
 PORT_MAX = (1 << 16) - 1
@@ -97,7 +98,7 @@ class RestServer:
         self._certificate = Certificate(certificate, key) if certificate else None
         if advertise is not None:
             server_at(advertise)
-        served = Served(db, parts)
+        served = Served(db, parts, shipped_waits=ShippedWaits(limits.shipped_waits_max))
         sessions_of = partial(
             Sessions,
             served.reserve,

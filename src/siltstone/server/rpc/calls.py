@@ -120,6 +120,7 @@ class Calls:
             "snapshot": self._open,
             "turn": self._turn,
             "commit_writes": self._commit_writes,
+            "wait_shipped": self._wait_shipped,
             LANCE: self._lance_of_store,
         }
         if asked.name in own:
@@ -184,6 +185,8 @@ class Calls:
         begin = partial(_done, self._served.numbered(number), replace(call, named=rest))
         hold = partial(self._sessions.hold, call.session, number=number)
         key, tx = self._served.held(given.get("turns"), begin, hold)
+        if given.get("durability") == "shipped":
+            self._served.shipped_waits.expect(key, tx)
         closed = sorted(self._served.turns.closed)
         return Outcome({"id": key, "seq": tx.read_seq} | ({"closed": closed} if closed else {}))
 
@@ -201,6 +204,15 @@ class Calls:
         bound = _bound(commit_writes, call)
         return Outcome(commit_writes(*bound.args, **bound.kwargs))
 
+    def _wait_shipped(self, call: RpcCall) -> Outcome:
+        """Wait until the bucket has a commit.
+
+        Raises:
+            BusyError: As many wait for the bucket as may.
+        """
+        with self._served.shipped_waits.one():
+            return Outcome(_done(self._served.db, call))
+
     def _turn(self, call: RpcCall) -> Outcome:
         bound = _bound(self._session_turns.turn, replace(call, arguments=[call.session]))
         return Outcome(self._session_turns.turn(*bound.args, **bound.kwargs))
@@ -212,7 +224,9 @@ class Calls:
             with self._sessions.ending(key) as held:
                 return Outcome(held.transaction.rollback())
         if asked.name == "commit":
+            waits = self._served.shipped_waits
             with (
+                waits.one(is_shipped=waits.expects(key)),
                 self._sessions.ending(key) as held,
                 self._sessions.statement(call.session, call.statement) as transaction_id,
             ):

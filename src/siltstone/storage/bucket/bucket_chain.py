@@ -56,6 +56,8 @@ class _SeenChain(msgspec.Struct, frozen=True):
 class BucketChain(ManifestStore):
     """See the module. Any thread."""
 
+    is_copy = True
+
     def __init__(
         self,
         root: Path,

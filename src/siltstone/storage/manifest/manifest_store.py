@@ -113,6 +113,9 @@ def random_token() -> str:
 class ManifestStore:
     """The chain of records of the store at `root`. See the module."""
 
+    is_copy = False
+    """Whether the first records of the store may never have been here."""
+
     def __init__(
         self,
         files: Files,
