@@ -23,11 +23,13 @@ from siltstone.engine.commit.interrupts import DeferredSignals
 from siltstone.errors import OwnedError, RequestError, UnavailableError
 from siltstone.joined.targets import is_url
 from siltstone.local.store import LocalStore
+from siltstone.local.store import reopen as _reopen
 from siltstone.open.shared import Opened, asked_at, caller, share
 from siltstone.options import ConnectOptions, Options, resolve
 from siltstone.paths import MEMORY, root_of
 
-__all__ = ["Store", "asked_at", "caller", "connect", "own_or_join"]
+# Handles that 0.1 pickled name `_reopen` here.
+__all__ = ["Store", "_reopen", "asked_at", "caller", "connect", "own_or_join"]
 
 
 def connect(
