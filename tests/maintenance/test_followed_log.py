@@ -19,15 +19,17 @@ from siltstone.formats import bucket as formats
 from siltstone.formats.log import log_object
 from siltstone.formats.log.log_object import Kind, LogObject, LogPlace
 from siltstone.local.store import LocalStore
+from siltstone.storage.bucket.bucket import Bucket
 from siltstone.storage.bucket.bucket_chain import LIST_S
 from siltstone.storage.bucket.bucket_log import HOLE_S
 from siltstone.storage.manifest.floor import Floor, text_of
+from siltstone.storage.objects.log.claim import take_over
 from siltstone.storage.objects.log.log import ObjectLog
 from tests.maintenance.far_readers import Looks, reader_at
-from tests.maintenance.mirrors import Content, at, content, lived, objects_of, restored
+from tests.maintenance.mirrors import Content, at, content, lived, objects_of, restored, taken_from
 from tests.maintenance.test_shipping import Shipping, log_keys, write
 from tests.nightly import by_day
-from tests.storage.objects.logs import SleepyServer
+from tests.storage.objects.logs import SleepyServer, new_token
 from tests.support.simulated_objects import Fault, SimBucket, SimServer
 
 
@@ -240,6 +242,48 @@ def test_no_commit_is_shown_behind_an_object_that_is_gone(shipping, reader, buck
         far.snapshot()
     bucket.objects[f"shop/{gone.key}"] = taken
     assert seen_by(far) == seen_by(db)
+
+
+def test_an_owner_that_claims_a_log_with_a_gap_ends_it_there_and_sends_the_rest_again(
+    shipping, reader, bucket, tmp_path
+):
+    """The claim does not look behind the gap: it would hold up those who can fill it."""
+    db = shipping.db
+    shown: list[tuple[int, Content]] = []
+    for number in range(4):
+        write(db, number)
+        shipping.ship()
+        shown.append(seen_by(db))
+    gone = places(bucket)[1]
+    bucket.objects.pop(f"shop/{gone.key}")
+    with pytest.raises(CorruptionError, match=f"{gone.key}: .*missing"):
+        reader()
+    claims = ObjectLog(objects_of(at(bucket)))
+    floor = Bucket(claims.objects).read(1).log_begin
+    taken = take_over(claims, lambda: floor, new_token())  # and ends
+    assert len(taken.frames) == 1
+    assert seen_by(reader()) == shown[0]  # until the owner has sent more, with no word of a gap
+    restored(at(bucket), tmp_path / "r")
+    assert taken_from(tmp_path / "r") == shown[0]
+    assert Shipping(db, at(bucket)).ship() == db.seq
+    assert seen_by(reader()) == shown[-1]
+    restored(at(bucket), tmp_path / "again")
+    assert taken_from(tmp_path / "again") == shown[-1]
+
+
+def test_no_mirror_begins_above_a_gap_before_its_owner_has_shipped_again(shipping, reader, bucket):
+    db = shipping.db
+    for number in range(3):
+        write(db, number)
+        shipping.ship()
+    bucket.objects.pop(f"shop/{places(bucket)[1].key}")
+    db.checkpoint()
+    with pytest.raises(CorruptionError, match="missing"):
+        shipping.mirror()
+    again = Shipping(db, at(bucket))
+    again.ship()
+    again.mirror()
+    assert seen_by(reader()) == seen_by(db)
 
 
 def test_a_damaged_object_is_named_and_never_shown(shipping, reader, bucket):
