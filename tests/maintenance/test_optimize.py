@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
@@ -437,6 +439,25 @@ def test_an_optimize_that_is_condemned_begins_again(made) -> None:
     assert len(compacted) == 2
     assert jobs_of(db.path).list() == []
     assert rows(table) == expected
+
+
+def test_an_optimize_that_was_condemned_once_writes_files_as_large_as_before(tmp_path) -> None:
+    hooked: list[HookedTables] = []
+    with open_store(tmp_path / "db", fake_env(hooked=hooked)) as db:
+        log = db.create_table("log", {"n": "int64"})
+        for _ in range(16):
+            log.append(pa.table({"n": np.arange(100_000)}))
+        db.checkpoint()
+        compacted: list[object] = []
+
+        def condemned_once(*found: object) -> None:
+            if not compacted:
+                condemn(db)
+            compacted.append(found)
+
+        hooked[0].hooks["compact"] = condemned_once
+        found = db.optimize(attempts=2)
+        assert (found.rows, found.files_after, len(found.replans)) == (1_600_000, 2, 1)
 
 
 def test_what_a_condemned_dead_job_finished_is_not_used(made) -> None:
