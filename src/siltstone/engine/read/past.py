@@ -56,15 +56,18 @@ class PastRecords:
         return None
 
     def begin(self, tables: Iterable[PastTable]) -> int:
-        """Return the lowest seq from which on all of some tables are served; see `PastTable.begin`.
+        """Return the lowest seq from which on all of some tables are served.
 
         0: the chain is the store's own, which has what the newest record says that it keeps.
         """
         if not self._manifests.is_copy:
             return 0
-        numbers = self._manifests.numbers(below_floor=True)
-        past = [found for number in reversed(numbers) if (found := self._standing(number))]
-        return max((table.begin(past) for table in tables), default=0)
+        begins = [(table, table.merged_seq) for table in tables]
+        for number in reversed(self._manifests.numbers(below_floor=True)):
+            past = self._standing(number)
+            if past is not None:
+                begins = [(table, table.begin(past, begin)) for table, begin in begins]
+        return max((begin for table, begin in begins if begin > table.incarnation.seq), default=0)
 
     def upto(self, seq: int) -> Lease | None:
         """Return a lease on the newest record that is not above `seq`; None: vacuum took all such.
