@@ -120,6 +120,29 @@ def test_all_records_are_asked_where_a_repair_let_a_base_begin_again() -> None:
     assert served(past_table(), records, 45) == [1, 5]
 
 
+@pytest.mark.parametrize(
+    ("table", "begin"),
+    [
+        (past_table(), 10),
+        (past_table(history_from=20), 20),
+        (past_table(history_from=31), 90),
+        (past_table(loads=(17,)), 20),
+        (past_table(loads=(24,)), 10),
+        (past_table(loads=(50,)), 90),
+    ],
+)
+def test_from_where_on_a_table_is_served_without_a_gap(table: PastTable, begin: int) -> None:
+    records = past_records(None, 10, 20, 30, flushed=lambda number: 10 * number - 6)[1:]
+    assert table.begin(records[::-1]) == begin
+    assert all(served(table, records, seq) for seq in range(begin, 90))
+    assert not served(table, records, begin - 1)
+
+
+def test_a_table_that_began_above_all_records_is_served_from_the_first_seq_on() -> None:
+    table = PastTable(KeyedStorage(TABLE, "t", merged_seq=90), Incarnation(90, TABLE))
+    assert table.begin([]) == 0
+
+
 @pytest.mark.parametrize("gone", taken(), ids=str)
 def test_no_lease_above_a_seq_is_said_to_keep_it(gone):
     store = chain()

@@ -62,15 +62,6 @@ class PastTable(msgspec.Struct, frozen=True):
         loads = (version.seq for version in self.incarnation.versions)
         return None if any(upto < load <= seq for load in loads) else found
 
-    def begin(self, newest_first: Sequence[PastRecord]) -> int:
-        """Return the lowest seq from which on it is served, by its own levels or by a record."""
-        begin = self.merged_seq
-        for past in newest_first:
-            found = self.served_by(past, begin - 1)
-            if found is not None:
-                begin = found.merged_seq
-        return begin if begin > self.incarnation.seq else 0
-
     def serving(
         self, items: Sequence[T], read: Callable[[T], PastRecord | None], seq: int
     ) -> Iterator[tuple[T, KeyedStorage]]:
@@ -97,3 +88,12 @@ class PastTable(msgspec.Struct, frozen=True):
             found = None if past is None else self.served_by(past, seq)
             if found is not None:
                 yield item, found
+
+    def begin(self, newest_first: Sequence[PastRecord]) -> int:
+        """Return the lowest seq from which on it is served, by its own levels or by a record."""
+        begin = self.merged_seq
+        for past in newest_first:
+            found = self.served_by(past, begin - 1)
+            if found is not None:
+                begin = found.merged_seq
+        return begin if begin > self.incarnation.seq else 0
