@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from functools import reduce
 from pathlib import Path
 
 import msgspec
@@ -118,6 +119,33 @@ def test_all_records_are_asked_where_a_repair_let_a_base_begin_again() -> None:
     records = past_records(40, 50, 60, 70, 0, 80, flushed=lambda number: 10 * number + 40)
     assert served(past_table(), records, 30) == [5]
     assert served(past_table(), records, 45) == [1, 5]
+
+
+@pytest.mark.parametrize(
+    ("table", "begin"),
+    [
+        (past_table(), 10),
+        (past_table(history_from=20), 20),
+        (past_table(history_from=31), 90),
+        (past_table(loads=(17,)), 20),
+        (past_table(loads=(24,)), 10),
+        (past_table(loads=(50,)), 90),
+    ],
+)
+def test_from_where_on_a_table_is_served_without_a_gap(table: PastTable, begin: int) -> None:
+    records = past_records(None, 10, 20, 30, flushed=lambda number: 10 * number - 6)[1:]
+    assert reduce(lambda seq, past: table.begin(past, seq), records[::-1], 90) == begin
+    assert all(served(table, records, seq) for seq in range(begin, 90))
+    assert not served(table, records, begin - 1)
+
+
+def test_a_copy_of_a_table_that_began_above_all_records_is_kept_from_the_first_seq_on() -> None:
+    store = chain()
+    table = PastTable(KeyedStorage(TABLE, "t", merged_seq=90), Incarnation(90, TABLE))
+    assert PastRecords(store).begin([past_table()]) == 0
+    store.is_copy = True
+    assert PastRecords(store).begin([table]) == 0
+    assert PastRecords(store).begin([table, past_table(loads=(70,))]) == 90
 
 
 @pytest.mark.parametrize("gone", taken(), ids=str)

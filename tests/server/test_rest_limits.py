@@ -411,5 +411,6 @@ def test_every_limit_is_named_by_a_test() -> None:
     here = Path(__file__)
     text = here.read_text() + here.with_name("test_rest_transactions.py").read_text()
     text += here.with_name("test_statements.py").read_text()
+    text += here.with_name("test_shipped_commits.py").read_text()
     unnamed = [field.name for field in fields(Limits) if f"{field.name}=" not in text]
     assert unnamed == ["graceful_s"]  # of a stop, not of a request: see test_rest_house

@@ -326,7 +326,9 @@ def test_joined_clients_that_wait_for_a_bucket_leave_threads_to_others(
     joined_crowd: JoinedCrowd,
 ) -> None:
     crowd, wait = joined_crowd, joined_crowd.joined.wait_shipped
-    waiting = [crowd.pool.submit(crowd.commit, key) for key in range(crowd.most - 1)]
+    waiting: list[Future[Any]] = [
+        crowd.pool.submit(crowd.commit, key) for key in range(crowd.most - 1)
+    ]
     assert crowd.slow.is_waited_for(crowd.most - 1)
     waiting.append(crowd.pool.submit(wait))
     assert crowd.slow.is_waited_for(crowd.most)

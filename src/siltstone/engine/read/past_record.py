@@ -62,11 +62,6 @@ class PastTable(msgspec.Struct, frozen=True):
         loads = (version.seq for version in self.incarnation.versions)
         return None if any(upto < load <= seq for load in loads) else found
 
-    def begin(self, past: PastRecord, begin: int) -> int:
-        """Return the seq from which on it is served, if newer records serve it from `begin` on."""
-        found = self.served_by(past, begin - 1)
-        return begin if found is None else found.merged_seq
-
     def serving(
         self, items: Sequence[T], read: Callable[[T], PastRecord | None], seq: int
     ) -> Iterator[tuple[T, KeyedStorage]]:
@@ -93,3 +88,8 @@ class PastTable(msgspec.Struct, frozen=True):
             found = None if past is None else self.served_by(past, seq)
             if found is not None:
                 yield item, found
+
+    def begin(self, past: PastRecord, begin: int) -> int:
+        """Return the seq from which on it is served, if newer records serve it from `begin` on."""
+        found = self.served_by(past, begin - 1)
+        return begin if found is None else found.merged_seq
